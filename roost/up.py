@@ -45,8 +45,10 @@ from shared.bus.statements import GATEWAY_KEY, Keys, Signer
 from shared.bus.topology import role_of
 from shared.config import Config
 from shared.config.dynamic import Dynamic
+from shared.config.errors import Problem
 from shared.config.knobs.base import to_list
 from shared.config.knobs.tls import TlsSettings
+from shared.config.telling import warning_lines
 from shared.daemon import logs
 from shared.daemon.base import Daemon
 from shared.daemon.main import keys_in, make_context, name_of, signer_in, trace
@@ -94,6 +96,7 @@ class PersonalPool:
         self.warnings: tuple[str, ...] = ()  # what nothing is started for, for a person, once it is up
         self.problems: tuple[str, ...] = ()  # what the daemons' logs say of the configuration, for a person
         self._members: tuple[Member, ...] = ()
+        self._told: set[Problem] = set()  # warnings of the configuration that one of its daemons told
         self._store: Store | None = None
         self._hub = MemoryHub()
         self._signer: Signer | None = None
@@ -229,8 +232,8 @@ class PersonalPool:
             context = make_context(daemon_class, config, name, bus, self._store)
             set_config_loader(context, lambda dynamic: self.config(subsystem, dynamic, member))
             daemon = make_daemon_or_reset(daemon_class, context)
-            for problem in context.config.warnings:
-                context.log.warning("configuration", problem=str(problem))
+            for problem in warning_lines(context.config.warnings, self._told):
+                context.log.warning("configuration", problem=problem)
             return daemon
 
         return make

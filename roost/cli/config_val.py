@@ -84,7 +84,7 @@ def run(command: str, argv: list[str]) -> int:
         say(json.dumps(found.as_json(), indent=2))
     else:
         sys.stdout.write(found.text)
-    sys.stderr.write(found.errors)
+    sys.stderr.write(found.notes + found.errors)
     return found.exit_code
 
 

@@ -113,7 +113,6 @@ class Settings:
     def from_config(cls, config: Config) -> Settings:
         """Raises ConfigError naming every knob that is wrong."""
         knobs = ScheddSettings.from_config(config)
-        vacate = config.get("SYSTEM_PERIODIC_VACATE")
         return cls(
             alive_interval_s=max(1, knobs.alive_interval),
             max_alives_missed=int(_number(config, "MAX_CLAIM_ALIVES_MISSED", 6)),
@@ -169,7 +168,7 @@ class Settings:
                 hold_subcode=knobs.system_periodic_hold_subcode,
                 release=knobs.system_periodic_release,
                 remove=knobs.system_periodic_remove,
-                vacate=_expr("SYSTEM_PERIODIC_VACATE", vacate) if vacate else None,
+                vacate=knobs.system_periodic_vacate,
             ),
         )
 

@@ -23,7 +23,6 @@ from shared.config.config import Config
 from shared.config.errors import ConfigError, Problem
 from shared.config.evaluate import number, parse_whole
 from shared.config.knobs import KNOBS
-from shared.config.knobs.unread import UNREAD
 
 Check = Callable[[Config], Iterator[Problem]]
 
@@ -59,10 +58,9 @@ def cross_checks(config: Config) -> list[Problem]:
 
 def idle_knobs(config: Config) -> Iterator[Problem]:
     """Knobs of HTCondor's that somebody wrote down, and that do nothing."""
-    for name, why in UNREAD.items():
-        knob = KNOBS[name.lower()]
-        if not knob.is_family and config.subsystem in (knob.daemons or (config.subsystem,)) and config.is_written(name):
-            yield Problem(f"{name} has no effect: {why}", config.origin(name))
+    from shared.config.effects import in_vain  # commands, which are told nothing, do without the table
+
+    yield from in_vain(config)
 
 
 def empty_values(config: Config) -> Iterator[Problem]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from shared.config.effects import Effect, place
 from shared.config.knobs import KNOBS, SETTINGS, Knob
 from shared.config.knobs.others import OTHERS
-from shared.config.knobs.unread import UNREAD
 
 _HEAD = """# Knobs
 
@@ -56,7 +56,11 @@ def _range(knob: Knob) -> str:
 
 def _meaning(knob: Knob) -> str:
     meaning = _cell(knob.meaning)
-    return f"_no effect_: {meaning}. Here {_cell(UNREAD[knob.name])}" if knob.name in UNREAD else meaning
+    placed = place(knob.name)
+    if placed is None or placed.name != knob.name or placed.kind is Effect.FULL:
+        return meaning
+    label = "no effect" if placed.kind is Effect.NONE else "in part"
+    return f"_{label}_: {meaning}. Here {_cell(placed.why)}"
 
 
 def _table(knobs: Iterable[Knob]) -> str:

@@ -25,7 +25,8 @@ class Answer:
     """One macro. `name` is the row that was found, with its scope (SCHEDD.X) if it has one.
 
     value: expanded, None if not defined. raw: as written. default: its text, unexpanded. problem: why the
-    value can not be told.
+    value can not be told. effect: "none" or "part" of a knob that nothing, or not all, goes by, and empty for others;
+    why: what there is to say of that.
     """
 
     asked: str
@@ -35,6 +36,8 @@ class Answer:
     source: Source | None
     default: str | None
     problem: str = ""
+    effect: str = ""
+    why: str = ""
 
     def as_json(self) -> dict[str, object]:
         """The answer as plain data."""
@@ -47,16 +50,18 @@ class Answer:
             "template": self.source.template or None if self.source is not None else None,
             "default": self.default,
             **({"error": self.problem} if self.problem else {}),
+            **({"effect": self.effect, "why": self.why} if self.effect else {}),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Answers, and what to print of them."""
+    """Answers, and what to print of them. notes: besides, for standard error: what does nothing."""
 
     answers: tuple[Answer, ...]
     text: str
     errors: str = ""
+    notes: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -72,14 +77,22 @@ def look_up(config: Config, name: str) -> Answer:
     """Everything there is to say about one name."""
     row = config.table.find(name)
     default = config.default(name)
+    effect, why = _effect(name)
     if row is None:
-        return Answer(name, name, None, None, None, default)
+        return Answer(name, name, None, None, None, default, "", effect, why)
     try:
         value, problem = config.get(name), ""
     except ConfigError as error:
         value, problem = None, str(error)
     shown = row.name if row.source.name != "<default>" else _declared_name(name)
-    return Answer(name, shown, value, row.text, row.source, default, problem)
+    return Answer(name, shown, value, row.text, row.source, default, problem, effect, why)
+
+
+def _effect(name: str) -> tuple[str, str]:
+    from shared.config.effects import Effect, place_scoped  # what is dumped, or set by a file's template, does without
+
+    placed = place_scoped(name)
+    return (placed.kind.value, placed.why) if placed is not None and placed.kind is not Effect.FULL else ("", "")
 
 
 def values(
@@ -89,17 +102,20 @@ def values(
     answers = tuple(look_up(config, name) for name in names)
     shown: list[str] = []
     errors: list[str] = []
+    notes: list[str] = []
     for answer in answers:
         wanted = answer.raw if raw else answer.default if default else answer.value
         if answer.problem and not (raw or default):
             errors.append(answer.problem)
         elif not wanted:
             errors.append(f"Not defined: {answer.asked}")
+        if answer.effect == "none" and not verbose:
+            notes.append(f"WARNING: {answer.asked} has no effect: {answer.why}")
         if verbose:
             shown += _verbose(answer)
         elif wanted:
             shown.append(wanted)
-    return Report(answers, _lines(shown), _lines(errors))
+    return Report(answers, _lines(shown), _lines(errors), _lines(notes))
 
 
 def dump(
@@ -163,4 +179,6 @@ def _details(answer: Answer, label: str, text: str | None) -> list[str]:
         details.append(f" # {label}: " + text.replace("\n", "\n #   "))
     if answer.default is not None:
         details.append(f" # default: {answer.default}")
+    if answer.effect:
+        details.append(f" # effect: {'none' if answer.effect == 'none' else 'in part'}: {answer.why}")
     return details

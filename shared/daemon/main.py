@@ -29,6 +29,7 @@ from shared.bus.statements import Keys, Signer, signer_of
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.tls import TlsSettings
+from shared.config.telling import warning_lines
 from shared.daemon import closed_files, instance_lock, logs, orders
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -165,8 +166,8 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
     except (ConfigError, RoostError, ValueError, OSError) as error:
         sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
         return EXIT_CONFIG
-    for problem in context.config.warnings:
-        context.log.warning("configuration", problem=str(problem))
+    for problem in warning_lines(context.config.warnings):
+        context.log.warning("configuration", problem=problem)
     if options.pidfile:
         options.pidfile.write_text(f"{os.getpid()}\n")
     _signals(daemon)

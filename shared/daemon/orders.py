@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from shared.config import Config, ConfigError
+from shared.config.telling import warning_lines
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.config_query import describe_config
@@ -120,7 +121,10 @@ async def reconfigure(daemon: Daemon) -> Reconfigured:
             raise
         changed = changed_macros(before, context.config)
         at_start = [name for name in changed if waits_for_restart(name, (*AT_START, *daemon.at_start))]
-        warnings = [str(problem) for problem in context.config.warnings]
+        warnings = warning_lines(context.config.warnings)
+        fresh = warning_lines(context.config.warnings, set(before.warnings))
+    for problem in fresh:
+        context.log.warning("configuration", problem=problem)
     context.log.info("reconfigured", changed=changed, at_start=at_start)
     return Reconfigured(changed=changed, at_start=at_start, warnings=warnings)
 

@@ -1,12 +1,17 @@
-"""The list of knobs that nothing reads yet, compared with what the code reads."""
+"""The table of what becomes of each knob of HTCondor's, compared with what the code reads, with the names of its manual
+and with those that its library knows."""
 
 import ast
 import dataclasses
 import re
 from pathlib import Path
 
+import pytest
+
+from shared.config.detected import detect
+from shared.config.effects import Effect, place
 from shared.config.knobs import KNOBS, SETTINGS
-from shared.config.knobs.unread import UNREAD
+from shared.config.knobs.effects import GIVEN, NONE, PART
 from shared.config.load import CONFIG
 from shared.config.reference import helpers
 
@@ -14,9 +19,15 @@ ROOT = Path(__file__).parents[2]
 # What looks a macro up by its name, and the names under which the code holds a daemon's settings.
 LOOK_UPS = {"get", "origin", "value", "of", "is_written", "_number", "_whole", "whole", "_expr", "_of_type"}
 HOLDERS = {"settings", "knobs", "_knobs", "_settings"}
-# What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's, no master runs, and tables of
-# daemons have their subsystems' names; <NAME>_ARGS is looked up for daemons that have arguments.
-NAMESAKES = {"HAD_ARGS", "REPLICATION_ARGS", "DOCKER", "MASTER_NAME", "COLLECTOR", "HAD", "NEGOTIATOR"}
+# What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's, no master runs, tables of daemons
+# have their subsystems' names, no daemon is called ALL or PROCD, SCITOKENS is no URL's, and templates take others in.
+NAMESAKES = {
+    *("DOCKER", "MASTER_NAME", "COLLECTOR", "HAD", "NEGOTIATOR", "DEFRAG", "GANGLIAD", "ROOSTER", "SCHEDD", "STARTD"),
+    *("ALL_DEBUG", "PROCD_DEBUG", "FLOCK_FROM", "FLOCK_NEGOTIATOR_HOSTS", "SCITOKENS_FILE", "SSHD_ARGS"),
+    *("HAD_ARGS", "REPLICATION_ARGS"),  # <NAME>_ARGS is looked up for daemons that have arguments
+}
+OURS = {"CONFIG_ROOT"}
+SAMPLES = {"<SUBSYS>": "SCHEDD", "<DaemonName>": "SCHEDD", "<N>": "1", "*": "READ", "<SSH-CLIENT>": "ssh", "xxx": "X1"}
 # Looked up under names that the code puts together from what the administrator wrote, or by each of their names.
 COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>", "SLOT<N>_EXECUTE"}
 
@@ -49,7 +60,8 @@ def read_somewhere():
     fields = {
         field.name: field.metadata["knob"].name for settings in SETTINGS for field in dataclasses.fields(settings)
     }
-    names = {knob.name for knob in KNOBS.values()} - NAMESAKES
+    names = {knob.name for knob in KNOBS.values()} | {name for answer in NONE for name in answer.names.split()}
+    names -= NAMESAKES
     found, patterns = set(COMPUTED), []
     for tree in sources():
         for node in ast.walk(tree):
@@ -68,19 +80,75 @@ def read_somewhere():
     found = {name for name in names if name in found or any(regex.fullmatch(name) for regex in patterns)}
     templates = "\n".join(body for bodies in CONFIG.templates.values() for body in bodies.values())
     found |= {name for name in names - found if re.search(rf"\$\({re.escape(name)}[:)]", templates)}
-    while more := {name for name in names - found if any(refers(KNOBS[user.lower()], name) for user in found)}:
+    while more := {name for name in names - found if any(refers(KNOBS.get(user.lower()), name) for user in found)}:
         found |= more
     return found
 
 
 def refers(user, name):
     """Whether the default of one knob goes by another."""
-    return re.search(rf"\$\({re.escape(name)}[:)]", user.default or "", flags=re.IGNORECASE) is not None
+    default = user.default if user is not None else None
+    return re.search(rf"\$\({re.escape(name)}[:)]", default or "", flags=re.IGNORECASE) is not None
 
 
 def test_knobs_without_effect_are_listed():
     declared = {knob.name for knob in KNOBS.values()} - helpers()
-    unread = declared - read_somewhere()
-    assert len(unread) < len(declared)
-    assert sorted(unread - set(UNREAD)) == [], "nothing reads these: list them in shared/config/knobs/unread.py"
-    assert sorted(set(UNREAD) - unread) == [], "take these out of shared/config/knobs/unread.py"
+    read = read_somewhere()
+    idle = {name for answer in NONE for name in answer.names.split()}
+    assert len(declared - read) < len(declared)
+    assert sorted(declared - read - idle) == [], "nothing reads these: list them in shared/config/knobs/effects.py"
+    assert sorted(idle & read) == [], "take these out of NONE in shared/config/knobs/effects.py"
+
+
+def test_no_knob_stands_in_the_tables_twice():
+    names = [name.lower() for answer in (*NONE, *PART) for name in answer.names.split()] + GIVEN.lower().split()
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_what_goes_in_part_is_read():
+    declared = {knob.name for knob in KNOBS.values()}
+    named = {name for answer in PART for name in answer.names.split()}
+    assert named - declared == {
+        "SEC_<level>_AUTHENTICATION_METHODS",  # of SEC_<what>
+        "CHECKPOINT_DESTINATION_MAPFILE",  # of a template
+    }
+    assert sorted(named & declared - read_somewhere() - {"CONDOR_HOST"}) == []
+
+
+def test_given_macros_are_those_that_the_machine_sets():
+    assert set(GIVEN.split()) == set(detect(subsystem="", local_name="", config_root="")) - OURS
+
+
+def instance(name):
+    """A knob that a documented name of several stands for: SLOT<N>_EXECUTE -> SLOT1_EXECUTE."""
+    for gap, word in SAMPLES.items():
+        name = name.replace(gap, word)
+    return re.sub("<[^>]+>", "X1", name)
+
+
+DOCUMENTED = (Path(__file__).parent / "data" / "knobs_of_23_9.txt").read_text(encoding="utf-8").split()
+
+
+def test_every_knob_of_the_manual_has_its_place():
+    assert len(DOCUMENTED) > 1100
+    assert [name for name in DOCUMENTED if place(instance(name)) is None] == []
+
+
+def test_every_knob_of_the_library_has_its_place(reference):
+    assert [name for name in reference.htcondor.param.keys() if place(name) is None] == []  # noqa: SIM118  no mapping
+
+
+@pytest.mark.parametrize("name", ["MY_SITE_NOTE", "POOL.NAME", "FLOCK", "JOB_ROUTERX"])
+def test_macros_of_ones_own_have_none(name):
+    assert place(name) is None
+
+
+def test_a_knob_is_as_its_most_exact_name_says():
+    assert place("SLOT1_CPU_AFFINITY").name == "SLOT<N>_CPU_AFFINITY"
+    assert place("SLOT1_Color").kind is Effect.FULL
+    assert place("SEC_WRITE_ENCRYPTION").kind is Effect.NONE
+    assert place("sec_write_authentication_methods").kind is Effect.PART
+    assert place("ALLOW_ADVERTISE_STARTD").kind is Effect.NONE
+    assert place("ALLOW_WRITE_SCHEDD").kind is Effect.PART
+    assert place("GROUP_QUOTA_physics").kind is Effect.FULL
+    assert place("VIEW_ARGS").kind is Effect.FULL

@@ -67,7 +67,6 @@ ONE = "ROOST_SCITOKENS_ISSUER_LAB = https://lab.example roost"
         (f"{ONE}\nSEC_SCITOKENS_FOREIGN_TOKEN_ISSUERS = https://lab.example", "", "_TYPES is false"),
         (f"{ONE}\nSEC_SCITOKENS_FOREIGN_TOKEN_ISSUERS = https://x.example", "", "https://x.example is no issuer"),
         ("SCITOKENS_SERVER_AUDIENCE = roost", "", "has no effect: name an issuer"),
-        (f"{ONE}\nSEC_SCITOKENS_PLUGIN_NAMES = lcmaps", "", "no program is asked"),
     ],
 )
 def test_what_has_no_effect_is_told(tmp_path, text, rules, says):

@@ -20,14 +20,6 @@ from shared.errors import PermanentError
 from shared.map_file import MapFile
 from shared.tls import ClientTls
 
-#: Macros that `use SECURITY` sets, and that mean nothing here.
-_IDLE = {
-    "LEGACY_ALLOW_SEMANTICS": "an ALLOW list that lacks is as docs/security.md tells, whatever this says",
-    "FIPS": "which ciphers there are is OpenSSL's to say; see its own configuration",
-    "KERBEROS_MAP_FILE": "there is no Kerberos; take SCITOKENS, IDTOKENS or SSL",
-    "SEC_PASSWORD_FILE": "daemons are known by their users of the broker",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class LoginRules:
@@ -50,7 +42,6 @@ def read_login_rules(settings: GatewaySettings, config: Config, owner: str, *, w
     )
     methods, more = login_methods.read(settings.sec, encrypted=with_tls or _only_here(settings.roost_gateway_bind))
     told += more
-    told += [f"{name} has no effect: {why}" for name, why in _IDLE.items() if (config.get(name) or "").strip()]
     rules = _rules(settings)
     issuers, more = _issuers(settings, rules)
     return LoginRules(lists, methods, rules, issuers, (*told, *more))

@@ -30,15 +30,6 @@ _REFUSED: Final = {
     "MUNGE": "take FS or IDTOKENS",
     "NTSSPI": "it is of Windows",
 }
-#: What there is of SEC_<LEVEL>_<WHAT> and SEC_<WHAT> besides methods, and what holds here. The first that ends a name
-#: counts.
-_OTHERS: Final = (
-    ("_AUTHENTICATION_TIMEOUT", "a request is answered within seconds, or not at all"),
-    ("_CRYPTO_METHODS", "TLS agrees on the cipher"),
-    ("_NEGOTIATION", "there is nothing to negotiate"),
-    ("_SESSION_DURATION", "each request is authenticated by itself"),
-    ("_SESSION_LEASE", "each request is authenticated by itself"),
-)
 _WORDS: Final = ("REQUIRED", "PREFERRED", "OPTIONAL", "NEVER")
 
 
@@ -97,12 +88,6 @@ def read(sec: Mapping[str, str], *, encrypted: bool) -> tuple[Methods, list[str]
                     f"{knob} = {text}: the gateway speaks plain HTTP to other machines; give it a certificate "
                     "(AUTH_SSL_SERVER_CERTFILE), or put a proxy with TLS in front of it"
                 )
-        elif name.startswith("SCITOKENS_PLUGIN_"):
-            told.append(
-                f"{knob} has no effect: CERTIFICATE_MAPFILE alone says who somebody is, and no program is asked"
-            )
-        elif why := next((why for end, why in _OTHERS if f"_{name}".endswith(end)), ""):
-            told.append(f"{knob} has no effect: {why}")
     return Methods(default, by_level), told
 
 

@@ -104,6 +104,7 @@ class ScheddSettings(ServerTlsSettings):
     )
     system_periodic_release: Expr | None = knob("SYSTEM_PERIODIC_RELEASE", meaning="true releases any held job")
     system_periodic_remove: Expr | None = knob("SYSTEM_PERIODIC_REMOVE", meaning="true removes any job")
+    system_periodic_vacate: Expr | None = knob("SYSTEM_PERIODIC_VACATE", meaning="true ends the run of any running job")
     job_queue_log: str = knob("JOB_QUEUE_LOG", "$(SPOOL)/job_queue.log", meaning="file of the job queue")
     history: str | None = knob(
         "HISTORY",

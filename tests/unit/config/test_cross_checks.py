@@ -4,6 +4,7 @@ import pytest
 
 from shared.config import load_config
 from shared.config.knobs import SETTINGS
+from shared.config.telling import warning_lines
 from tests.spec import spec
 
 
@@ -170,6 +171,67 @@ def test_knobs_that_nothing_goes_by_are_told_where_they_are_set(told):
     [(line, message)] = told("STARTD", "\nUSE_PROCD = false\nNEGOTIATOR_NUM_THREADS = 4\n")
     assert (line, message.startswith("USE_PROCD has no effect: ")) == (2, True)
     assert [line for line, _ in told("NEGOTIATOR", "\nUSE_PROCD = false\nNEGOTIATOR_NUM_THREADS = 4\n")] == [3]
+
+
+@spec("CFG-21")
+def test_knobs_that_no_daemon_of_ours_knows_are_told_by_those_whose_work_they_are_of(told):
+    text = "FLOCK_TO = other\nSTARTER_UPLOAD_TIMEOUT = 1\nSHADOW_LOCK =\nCCB_TIMEOUT = 5\nJAVA_MAXHEAP_ARGUMENT = 3\n"
+    assert [line for line, _ in told("SCHEDD", text)] == [1, 2, 4]
+    assert [line for line, _ in told("STARTD", text)] == [2, 4, 5]
+    assert [line for line, _ in told("COLLECTOR", text)] == [2, 4]
+    message = dict(told("SCHEDD", text))[1]
+    assert (
+        message
+        == "FLOCK_TO has no effect: jobs do not flock to other pools: submit to them, naming the pool (ROOST_URL)"
+    )
+
+
+@spec("CFG-21")
+def test_a_name_with_a_scope_is_told_by_whose_scope_it_is(told):
+    text = "SCHEDD.DAGMAN_VERBOSITY = 1\nNEGOTIATOR.CCB_TIMEOUT = 2\nN2.USE_PROCD = false\nSHADOW.UPDATE_INTERVAL = 5\n"
+    assert [line for line, _ in told("SCHEDD", text)] == [1, 4]
+    assert [line for line, _ in told("NEGOTIATOR", text)] == [2, 4]
+    assert [line for line, _ in told("STARTD", text)] == [3, 4]
+    assert told("SCHEDD", text)[1][1].endswith(
+        "no daemon here is called SHADOW, so nothing goes by names that begin with that"
+    )
+
+
+@spec("CFG-21")
+def test_macros_of_ones_own_are_never_told_nor_what_they_take_in(told):
+    text = (
+        "JAVA = /usr/bin/java\nUSER_JOB_WRAPPER = $(JAVA_EXTRA_ARGUMENTS)\nJAVA_EXTRA_ARGUMENTS = $(MINE)\n"
+        "MINE = 1\nTEST_URL = x\nSITE_ARGS = y\nMY_LOG = z\nFLOCK_FRIENDS = $(JAVA)\nBOX_CLIENT_ID = me\n"
+    )
+    assert told("STARTD", text) == []
+    # What only such knobs take in that do nothing does nothing either.
+    idle = "FLOCK_FROM = a\nFLOCK_COLLECTOR_HOSTS = $(FLOCK_FROM)\n"
+    assert [line for line, _ in told("SCHEDD", idle)] == [1, 2]
+    assert told("SCHEDD", idle + "ALLOW_READ = $(FLOCK_COLLECTOR_HOSTS)\n") == []
+
+
+@spec("CFG-21")
+def test_what_is_agreed_between_daemons_of_htcondor_is_told_with_where_the_walls_are(told):
+    text = "ALLOW_WRITE = *\nSEC_DEFAULT_ENCRYPTION = REQUIRED\nSEC_DAEMON_INTEGRITY = REQUIRED\nALLOW_CLIENT = *\n"
+    for subsystem in ("STARTD", "SCHEDD", "NEGOTIATOR"):
+        found = dict(told(subsystem, text))
+        assert sorted(found) == [2, 3, 4]
+        assert all("docs/security.md" in message for message in found.values())
+
+
+@spec("CFG-21")
+def test_warnings_of_knobs_without_effect_come_in_one_line_and_once(tmp_path):
+    file = tmp_path / "condor_config"
+    file.write_text("CCB_ADDRESS = x\nUSE_SHARED_PORT = true\nCCB_TIMEOUT = 1\nCLASSAD_LIFETIME = 5\n")
+    warnings = load_config([file], subsystem="COLLECTOR", env={}).warnings
+    before = set()
+    first, gathered = warning_lines(warnings, before)
+    assert "CLASSAD_LIFETIME (5 s) is not above" in first
+    assert gathered.startswith(
+        f"3 knobs have no effect: CCB_ADDRESS, CCB_TIMEOUT ({file}, lines 1, 3): machines behind"
+    )
+    assert f". USE_SHARED_PORT ({file}, line 2): daemons speak over RabbitMQ" in gathered
+    assert warning_lines(warnings, before) == []
 
 
 def test_what_can_not_be_expanded_is_left_to_who_reads_it(told):

@@ -52,14 +52,14 @@ def test_the_check_tells_errors_first_then_warnings_each_with_its_daemons(ask, t
     *lines, last = said.splitlines()
     file = f"{tmp_path}/condor_config, line"
     assert code == 1
-    assert [line.partition(":")[0] for line in lines] == ["ERROR", "ERROR", "WARNING", "WARNING"]
+    assert [line.partition(":")[0] for line in lines] == ["ERROR", "ERROR", "WARNING", "WARNING", "WARNING"]
     assert f"{file} 6: NEGOTIATOR_INTERVAL = soon is not usable" in lines[0]
     assert lines[0].endswith("[NEGOTIATOR]")
     assert "SLOT_TYPE_1" in lines[1]
     assert lines[1].endswith("[STARTD]")
     assert any(f"{file} 1: USE_PROCD has no effect" in line and "[STARTD" in line for line in lines[2:])
     assert any(f"{file} 2: SEC_CLIENT_AUTHENTICATION" in line and line.endswith("[GATEWAY]") for line in lines[2:])
-    assert last == f"Read {tmp_path}/condor_config: 2 errors, 2 warnings."
+    assert last == f"Read {tmp_path}/condor_config: 2 errors, 3 warnings."
 
 
 @spec("CFG-21")
