@@ -17,10 +17,11 @@ from tests.reference.classads import CLASSADS
 from tests.reference.configuration import CONFIGURATION
 from tests.reference.event_logs import EVENT_LOGS
 from tests.reference.family import REFUSED, Case, Facts, Family, Tally
+from tests.reference.queries import QUERIES
 from tests.reference.recordings import LAYOUTS, NEGOTIATION, SLOTS, STATES
 from tests.reference.submit import SUBMIT
 
-MADE: Final = (CLASSADS, CONFIGURATION, EVENT_LOGS, SUBMIT)
+MADE: Final = (CLASSADS, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES)
 RECORDED: Final = (LAYOUTS, SLOTS, STATES, NEGOTIATION)
 FAMILIES: Final = {family.name: family for family in (*MADE, *RECORDED)}
 

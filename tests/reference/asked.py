@@ -201,7 +201,47 @@ def _submit(case: dict[str, Any]) -> dict[str, Any]:
     return facts(texts, str(folder))
 
 
-FAMILIES = {"classads": _classads, "configuration": _configuration, "event-logs": _event_logs, "submit": _submit}
+def _queries(case: dict[str, Any]) -> dict[str, Any]:
+    import htcondor2  # noqa: F401  must come first
+
+    import classad2  # isort: skip
+
+    try:
+        constraint = classad2.ExprTree(case["constraint"]) if case["constraint"].strip() else None
+    except classad2.ClassAdException as error:
+        return {"refused": str(error)}
+    answers: dict[str, Any] = {}
+    for number, text in enumerate(case["ads"]):
+        ad = classad2.parseOne(text)
+        value = True if constraint is None else constraint.eval(ad)
+        counts = isinstance(value, bool | int | float) and not isinstance(value, classad2.Value)
+        fits = answers[f"{number} fits"] = counts and bool(value)
+        if fits:
+            shown = _needed(ad, case["projection"])
+            lines = (line.split(" = ", 1) for line in ad.printOld().splitlines())
+            answers |= {f"{number} {name}": said for name, said in lines if not shown or name.lower() in shown}
+    return answers
+
+
+def _needed(ad: Any, projection: list[str]) -> set[str]:
+    """What is projected, and what that refers to in the same ad."""
+    wanted, found = [name.lower() for name in projection], set()
+    while wanted:
+        name = wanted.pop()
+        if name not in found:
+            found.add(name)
+            expression = ad.lookup(name) if name in ad else None
+            wanted += [one.lower() for one in ad.internalRefs(expression)] if expression is not None else []
+    return found
+
+
+FAMILIES = {
+    "queries": _queries,
+    "classads": _classads,
+    "configuration": _configuration,
+    "event-logs": _event_logs,
+    "submit": _submit,
+}
 
 
 if __name__ == "__main__":
