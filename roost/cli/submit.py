@@ -155,6 +155,8 @@ def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> i
         if parsed.has("debug"):
             sys.stderr.write(f"Pool {client.url}, schedd {about['name']}\n")
         same_files = about["host_id"] == host_id() and about["uid"] == os.getuid()
+        if (problem := about.get("mail_problem")) and any(_wants_mail(cluster) for cluster in clusters):
+            sys.stderr.write(f"WARNING: notification has no effect: {about['name']} sends no mail: {problem}\n")
         spool = parsed.has("spool") or parsed.has("remote") or not same_files
         if spool:  # else neither asyncio nor the transfer code is needed: 50 ms of every submit
             from roost.submission import input_files
@@ -177,6 +179,10 @@ def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> i
     if parsed.has("verbose"):
         _show_ads(queued, clusters)
     return 0
+
+
+def _wants_mail(cluster: DescribedCluster) -> bool:
+    return any(ad.get("JobNotification") not in (None, 0) for ad in (cluster.attributes, *cluster.procs))
 
 
 def _upload(client: Client, queued: Cluster, cluster: DescribedCluster) -> None:

@@ -53,13 +53,11 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "StreamErr": WithoutEffect("stream_error", "error output comes when the job ends; `roost tail` shows it before"),
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
     "KeepClaimIdle": WithoutEffect("keep_claim_idle", "a claim is kept no longer than for other jobs"),
-    "NextJobStartDelay": WithoutEffect("next_job_start_delay", "the next job starts without a pause"),
     "SkipIfDataflow": WithoutEffect("skip_if_dataflow", "the job runs whatever the age of its output"),
     "ManifestDesired": WithoutEffect("manifest", "no list of files is made"),
     "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),
-    "StackSize": WithoutEffect("stack_size", "the stack has the execution point's limit"),
     "EraseOutputAndErrorOnRestart": WithoutEffect(
         "erase_output_and_error_on_restart", "output of an earlier attempt is not kept", asks=False
     ),

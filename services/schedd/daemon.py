@@ -387,7 +387,10 @@ class Schedd(Daemon):
 
     async def _describe(self, asked: DescribeSchedd) -> Message:
         where = await asyncio.to_thread(host_id)
-        return ScheddDescription(name=self.context.name, host_id=where, uid=os.getuid(), release=VERSION)
+        problem = await asyncio.to_thread(self.updates.mailer.route.problem)
+        return ScheddDescription(
+            name=self.context.name, host_id=where, uid=os.getuid(), release=VERSION, mail_problem=problem
+        )
 
     async def _get_requests(self, asked: GetRequests) -> Message:
         await self._check_epoch(asked.shard, asked.epoch)

@@ -92,6 +92,7 @@ class Settings:
     min_interval_s: float = 0.0  # SCHEDD_MIN_INTERVAL, where an administrator wrote it
     job_start_count: int = 1  # JOB_START_COUNT
     job_start_delay_s: float = 0.0  # JOB_START_DELAY
+    max_next_job_start_delay_s: float = 600.0  # MAX_NEXT_JOB_START_DELAY
     request_claim_timeout_s: float = 1800.0  # REQUEST_CLAIM_TIMEOUT
     max_uploads: int = 100  # MAX_CONCURRENT_UPLOADS; 0: no limit
     max_downloads: int = 100  # MAX_CONCURRENT_DOWNLOADS; 0: no limit
@@ -141,6 +142,7 @@ class Settings:
             min_interval_s=knobs.schedd_min_interval if config.is_written("SCHEDD_MIN_INTERVAL") else 0.0,
             job_start_count=knobs.job_start_count,
             job_start_delay_s=knobs.job_start_delay,
+            max_next_job_start_delay_s=knobs.max_next_job_start_delay,
             request_claim_timeout_s=knobs.request_claim_timeout,
             max_uploads=knobs.max_concurrent_uploads,
             max_downloads=knobs.max_concurrent_downloads,

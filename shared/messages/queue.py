@@ -155,3 +155,4 @@ class ScheddDescription(Message):
     host_id: str  # equal to the client's own: both see the same file system (boot id and root inode)
     uid: int  # files are read and written directly only for this user; everybody else spools
     release: str  # Roost version
+    mail_problem: str = ""  # why no mail about jobs can be sent (notification); empty: it can

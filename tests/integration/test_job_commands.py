@@ -1,5 +1,6 @@
 """What submit commands ask of an access point, with real daemons or its own half of the protocol."""
 
+import shutil
 import time
 from email import message_from_string
 
@@ -56,6 +57,21 @@ def test_jobs_start_at_their_time_and_again(personal, submitted, tmp_path):
     wait_until(lambda: job_of(personal, deferred, history=True))
     assert int((tmp_path / "began").read_text()) >= at
     personal.roost("rm", str(every))
+
+
+@spec("SUB-09")
+def test_a_job_has_the_stack_that_it_asks_for_and_hears_where_no_mail_is_sent(personal, submitted, tmp_path):
+    told = tmp_path / "told"
+    cluster = submitted(
+        f"executable = /bin/sh\narguments = \"-c 'ulimit -s > {told}'\"\nshould_transfer_files = no\n"
+        "stack_size = 4 * 1024 * 1024"
+    )
+    wait_until(lambda: job_of(personal, cluster, history=True))
+    assert told.read_text() == "4096\n"
+    (tmp_path / "mail.sub").write_text("executable = /bin/true\nnotification = error\nhold = true\nqueue\n")
+    said = personal.roost("submit", "mail.sub", cwd=tmp_path)
+    assert ("notification has no effect" in said.stderr) is (shutil.which("mail") is None)
+    personal.roost("rm", said.stdout.rpartition("cluster ")[2].strip().rstrip("."))
 
 
 @spec("STM-59")

@@ -15,6 +15,7 @@ from shared.messages.negotiation import Reschedule
 from shared.transfer.bundle import Source
 from shared.transfer.client import fetch, send
 from tests.scheddpool import Pool, job_ad
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -42,6 +43,19 @@ async def test_jobs_start_in_batches_and_the_negotiator_hears_when_more_may(tmp_
         assert (await pool.match(count=9)).begun[0] >= 2
         assert (await pool.call_totals()).get("Held", 0) == 0
         await negotiator.stop()
+
+
+@spec("SUB-08")
+async def test_a_job_has_the_next_one_start_later(tmp_path):
+    async with Pool(tmp_path, MAX_NEXT_JOB_START_DELAY="2") as pool:
+        at = {}
+        ask = pool.startd._grant
+        pool.startd._grant = lambda body: at.setdefault(body.activation.job_id, time.monotonic()) and ask(body)
+        await pool.submit(job_ad(NextJobStartDelay="=100 * 10"), procs=2)
+        began = time.monotonic()
+        assert (await pool.match(count=2)).begun == [2]
+        await eventually(lambda: len(at) == 2, what="both starts")
+        assert at["1.1"] >= began + 2
 
 
 @pytest.mark.parametrize("knob", ["MAX_CONCURRENT_UPLOADS", "MAX_CONCURRENT_DOWNLOADS"])

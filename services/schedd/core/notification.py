@@ -78,7 +78,7 @@ def mail_of(
     command = f"{ad.eval_string('Cmd')} {ad.eval_string('Args') or ad.eval_string('Arguments')}".strip()
     lines = [f"This is an automated email of the pool, from the access point {host}. Do not reply.", ""]
     lines += [f"Your job {job}", f"\t{_line(command)}", _end(ad) if hold_code is None else _held(ad, hold_code), ""]
-    lines += list(_times(ad, now))
+    lines += list(_times(ad, now, ended=hold_code is None))
     asked = to_list(ad.eval_string("EmailAttributes"))[:MAX_ATTRIBUTES]
     told = [name for name in asked if fold(name) not in hidden and not is_private(fold(name))]
     lines += ["", "", *(f"{name} = {_value(ad, name)}" for name in told)] if told else []
@@ -96,11 +96,12 @@ def _held(ad: ClassAd, code: int) -> str:
     return f"was put on hold (code {code}): {_line(ad.eval_string('HoldReason'))}"
 
 
-def _times(ad: ClassAd, now: float) -> Iterable[str]:
+def _times(ad: ClassAd, now: float, *, ended: bool) -> Iterable[str]:
     submitted = ad.eval("QDate")
     if isinstance(submitted, int):
         yield f"Submitted at:        {_date(submitted)}"
-    yield f"{'Told':<9} at:        {_date(now)}"
+    if ended:
+        yield f"Completed at:        {_date(now)}"
     for name, attribute in (
         ("Real Time", "RemoteWallClockTime"),
         ("User CPU", "CumulativeRemoteUserCpu"),

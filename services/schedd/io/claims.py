@@ -170,9 +170,15 @@ class Claims:
             if run is not None:
                 self.claims.claims[claim.id] = claim
                 self._matched(job, match, decided, now)
-                claim.start_in_s = self._pacer.book()
+                claim.start_in_s = self._pacer.book(self._pause_after(job))
                 return claim, run
         return None
+
+    def _pause_after(self, job: Job) -> float:
+        """NextJobStartDelay (s), bounded by MAX_NEXT_JOB_START_DELAY."""
+        return min(
+            max(0.0, float(job.number("NextJobStartDelay", 0))), self.updates.settings.max_next_job_start_delay_s
+        )
 
     async def _request_all(self, begun: list[tuple[Claim, Activation]]) -> None:
         # Stored first: a schedd killed after the request must know of the run, or one attempt would begin twice.
@@ -612,9 +618,9 @@ class StartPacer:
             self._spawn(self._wake(inbox, wait), "pace")
         return not wait
 
-    def book(self) -> float:
-        """How long (s) the start has to wait."""
-        return self._pace.book(self._context.clock.monotonic())
+    def book(self, pause_s: float) -> float:
+        """How long (s) the start has to wait. pause_s: how long after it no other comes."""
+        return self._pace.book(self._context.clock.monotonic(), pause_s)
 
     async def _wake(self, inbox: str, wait: float) -> None:
         try:

@@ -175,6 +175,13 @@ class ScheddSettings(ServerTlsSettings):
         meaning="jobs started at once, on slots newly claimed; then JOB_START_DELAY passes",
     )
     job_start_delay: int = knob("JOB_START_DELAY", "0", unit="s", least=0, meaning="wait between two starts of jobs")
+    max_next_job_start_delay: int = knob(
+        "MAX_NEXT_JOB_START_DELAY",
+        "600",
+        unit="s",
+        least=0,
+        meaning="longest next_job_start_delay of a job; a longer one counts as this",
+    )
     request_claim_timeout: int = knob(
         "REQUEST_CLAIM_TIMEOUT",
         "1800",

@@ -63,7 +63,7 @@ def test_what_it_says():
     assert mail.body.splitlines()[2:] == [
         *("Your job 7.2", "\t/bin/sh -c x", "has exited normally with status 3", ""),
         "Submitted at:        1970-01-02 00:00:00 UTC",
-        "Told      at:        1970-01-02 01:00:00 UTC",
+        "Completed at:        1970-01-02 01:00:00 UTC",
         "Real Time:           61 s",
         *("", "", "A = 2", 'B = "two"', "Nowhere = undefined"),
     ]
@@ -71,3 +71,4 @@ def test_what_it_says():
     held = mail_of(ad, 13, 90000.0, host="ap", domain="x.y")
     assert held.subject == "[Roost] Job 7.2 was put on hold"
     assert "was put on hold (code 13): no file" in held.body
+    assert "Completed" not in held.body

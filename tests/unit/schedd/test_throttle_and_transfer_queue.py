@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from services.schedd.core.start_throttle import AHEAD_S, StartThrottle
 from services.schedd.core.transfer_queue import MOST_KNOWN, TransferQueue
+from tests.spec import spec
 
 
 def test_without_a_delay_all_start_at_once():
@@ -23,6 +24,18 @@ def test_batches_start_one_delay_apart():
     assert pace.book(106.5) == 0  # the batch of 106 has one more
     assert pace.book(106.5) == 2.5
     assert pace.book(1000.0) == 0
+
+
+@spec("SUB-08")
+def test_a_job_may_want_a_pause_after_its_start():
+    pace = StartThrottle()
+    assert [pace.book(100.0), pace.book(100.0, 30.0), pace.wait_s(100.0)] == [0.0, 0.0, 30.0]
+    assert pace.room_in_s(100.0) == 30.0 - AHEAD_S
+    assert pace.room_in_s(126.0) == 0.0
+    assert pace.book(126.0, 10.0) == 4.0
+    assert pace.wait_s(130.0) == 10.0
+    slow = StartThrottle(1, 3)
+    assert [slow.book(0.0, 1.0), slow.wait_s(0.0), slow.book(3.0, 7.0), slow.wait_s(3.0)] == [0.0, 3.0, 0.0, 7.0]
 
 
 @given(

@@ -32,13 +32,11 @@ LINES = {
     "StreamErr": ("error = e\nstream_error = true", "error = e"),
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
     "KeepClaimIdle": ("keep_claim_idle = 300", "keep_claim_idle = 0"),
-    "NextJobStartDelay": ("next_job_start_delay = 2 + 1", "next_job_start_delay = 0"),
     "SkipIfDataflow": ("skip_if_dataflow = true", "skip_if_dataflow = false"),
     "ManifestDesired": ("manifest = true", "manifest = false"),
     "WantIOProxy": ("want_io_proxy = true", "want_io_proxy = false"),
     "JobStarterLog": ("starter_log = log", ""),
     "LoadProfile": ("load_profile = true", "load_profile = false"),
-    "StackSize": ("stack_size = 100", ""),
     "EraseOutputAndErrorOnRestart": (
         "erase_output_and_error_on_restart = false",
         "erase_output_and_error_on_restart = true",

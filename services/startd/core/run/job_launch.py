@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from services.startd.core.machine.devices import device_environment
 from services.startd.core.run.failures import Fault
@@ -122,6 +123,8 @@ class Measured:
     attributes: Mapping[str, object] = field(default_factory=dict)  # further ones of the job: bytes of its network, ...
 
 
+#: More than any machine has (bytes).
+_MOST_STACK: Final = 2**50
 EXECUTABLE = "condor_exec.exe"
 #: The directory of its credentials in its scratch directory, the startd's own.
 CREDENTIALS = ".condor_creds"
@@ -211,7 +214,10 @@ def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch
     if any("\0" in word for word in (executable, home, *words)):
         raise Fault.NO_EXECUTABLE.failure("the job's executable or arguments hold a zero byte")
     stdin, stdout, stderr = _streams(job, place, home)
-    core = job.eval("CoreSize")
+    core, stack = job.eval("CoreSize"), job.eval("StackSize")
+    limits = {"RLIMIT_CORE": core if isinstance(core, int) and core >= 0 else 0}
+    if isinstance(stack, int) and not isinstance(stack, bool) and stack > 0:
+        limits["RLIMIT_STACK"] = min(stack, _MOST_STACK)
     return Launch(
         run=place.run,
         executable=executable,
@@ -225,7 +231,7 @@ def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch
         scratch=place.scratch,
         cpus=place.cpus,
         memory_mib=place.memory_mib,
-        limits={"RLIMIT_CORE": core if isinstance(core, int) and core >= 0 else 0},
+        limits=limits,
         image=image,
         in_container=choice.in_container,
         plan=choice.plan,

@@ -320,8 +320,9 @@ def credentials_inside(plan: ContainerPlan) -> str:
 
 def _ulimits(launch: Launch, rules: DockerSettings, facts: EngineFacts, limits: Limits) -> dict[str, int]:
     found: dict[str, int] = {}
-    if "RLIMIT_CORE" in launch.limits:
-        found["core"] = launch.limits["RLIMIT_CORE"]
+    for name in ("core", "stack"):
+        if (limit := launch.limits.get(f"RLIMIT_{name.upper()}")) is not None:
+            found[name] = limit
     if facts.podman and found and not facts.rootless:
         # Podman gives containers with any limit of their own as many files and processes as there can be, which not
         # every root may: no more than this process may have.
