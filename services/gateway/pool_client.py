@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from shared.backoff import Backoff
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
@@ -15,15 +16,20 @@ from shared.daemon.clock import Clock
 from shared.delays import Delay
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.ads import AdPage, QueryAds
-from shared.messages.base import Message, Person
+from shared.messages.analysis import Analyze
+from shared.messages.base import Ack, Message, Person
 from shared.messages.journal import INBOX, AskLeaders, JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities, Reschedule
 from shared.messages.queue import Acted, ActOnJobs, JobPage, QueryJobs
 
 #: The inbox that all collectors share.
 COLLECTOR: Final = "collector"
-#: Seconds without an answer until a question for the collectors is asked again, at least.
+#: Seconds without an answer until a question for the collectors, or for the accountant, is asked again, at least.
 AGAIN_S: Final = 0.8
+#: The same of an analysis, which takes longer where there are many slots.
+ANALYZE_AGAIN_S: Final = 3.0
+#: Seconds until a negotiator is asked again that does not lead (any more, or not yet), doubled up to the longest.
+NOT_LEADER_S, NOT_LEADER_LONGEST_S = 0.1, 0.5
 _SCHEDDS_FOR_S = 2.0
 _NEGOTIATORS_FOR_S = 2.0
 #: Ads in one page between the daemons and the gateway.
@@ -54,6 +60,19 @@ def unavailable(nobody: str, silent: str) -> Iterator[None]:
         raise RemoteFailure("unavailable", nobody, True) from error
     except (CallTimeout, BusUnavailable) as error:
         raise RemoteFailure("unavailable", f"{silent}: {error}", True) from error
+
+
+async def _one_answered(asked: Sequence[asyncio.Future[Message]], wait_s: float | None) -> bool:
+    """Whether one has an answer, or all have failed, within that time (None: without end)."""
+    loop = asyncio.get_running_loop()
+    end = None if wait_s is None else loop.time() + wait_s
+    while True:
+        waiting = [one for one in asked if not one.done()]
+        if not waiting or any(one.exception() is None for one in asked if one.done()):
+            return True
+        left = None if end is None else max(0.0, end - loop.time())
+        if not (await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED))[0]:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +121,7 @@ class PoolClient:
         self._until = float("-inf")
         self._negotiators: list[Negotiator] = []
         self._negotiators_until = float("-inf")
-        self._collectors_delay = Delay()  # of their answers
+        self._delays: dict[str, Delay] = {}  # of answers, by what was asked
 
     async def schedds(self) -> list[Schedd]:
         """All schedds, by name."""
@@ -181,7 +200,7 @@ class PoolClient:
         also where one can not. Raises NoSuchDaemon, and what the first of those said."""
         known = [await self.negotiator(name)] if name else await self.negotiators() or [Negotiator("", frozenset())]
         told = await asyncio.gather(
-            *(self._bus.call(one.inbox, Reschedule(by=by)) for one in known), return_exceptions=True
+            *(self.ask_negotiator(one, Reschedule(by=by), Ack) for one in known), return_exceptions=True
         )
         for one, answer in zip(known, told, strict=True):
             if isinstance(answer, BaseException):
@@ -235,7 +254,7 @@ class PoolClient:
             negotiator=negotiator.shard, submitters=list(submitters), active_since=active_since, limit=PAGE
         )
         while True:
-            page = await self.ask(negotiator.inbox, question, Priorities)
+            page = await self.ask_negotiator(negotiator, question, Priorities)
             yield page.ads
             if not page.next:
                 return
@@ -243,34 +262,66 @@ class PoolClient:
 
     async def ask(self, inbox: str, question: Message, kind: type[Answer], timeout: float = 10.0) -> Answer:
         """One question, and the answer, which is of this kind. Raises what Bus.call raises."""
-        if inbox == COLLECTOR:
-            answer = await self._ask_collectors(question, timeout)
+        if inbox == COLLECTOR:  # they take the questions in turns, and one of them may hang
+            answer = await self._ask_again(inbox, question, timeout, AGAIN_S, COLLECTOR, 3)
         else:
             answer = await self._bus.call(inbox, question, timeout=timeout, person=self._person())
         assert isinstance(answer, kind)
         return answer
 
-    async def _ask_collectors(self, question: Message, timeout: float) -> Message:
-        """The collectors take the questions in turns, and one of them may hang: what is not answered soon is asked
-        again, which another one gets. Raises what Bus.call raises."""
+    async def ask_negotiator(
+        self, negotiator: Negotiator, question: Message, kind: type[Answer], timeout: float = 10.0
+    ) -> Answer:
+        """One question for whoever leads, and the answer, which is of this kind. Who has lost the lead refuses it, and
+        who takes over does until it has read its books: they are asked again, as whoever refuses has changed nothing.
+        What changes nothing is asked again also where nobody answers, since one that hangs may have it.
+        Raises what Bus.call raises."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        backoff = Backoff(NOT_LEADER_S, NOT_LEADER_LONGEST_S)
+        while True:
+            left = end - loop.time()
+            try:
+                if isinstance(question, GetPriorities | Analyze):
+                    least_s = AGAIN_S if isinstance(question, GetPriorities) else ANALYZE_AGAIN_S
+                    answer = await self._ask_again(negotiator.inbox, question, left, least_s, question.type, 6)
+                else:
+                    answer = await self._bus.call(negotiator.inbox, question, timeout=left, person=self._person())
+            except RemoteFailure as error:
+                wait_s = backoff.next_s()
+                if error.code != "not-leader" or loop.time() + wait_s >= end:
+                    raise
+                await asyncio.sleep(wait_s)
+            else:
+                assert isinstance(answer, kind)
+                return answer
+
+    async def _ask_again(
+        self, inbox: str, question: Message, timeout: float, least_s: float, what: str, most: int
+    ) -> Message:
+        """What is not answered soon is asked again, up to `most` times in all, which another one of those who serve the
+        inbox gets. least_s: how long to wait first, at least; longer where answers to `what` came late. Raises what
+        Bus.call raises."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        again_s = min(max(AGAIN_S, 3 * self._collectors_delay.left(begun)), timeout)
-        asked: set[asyncio.Future[Message]] = set()
+        delay = self._delays.get(what, Delay())
+        again_s = min(max(least_s, 3 * delay.left(begun)), timeout)
+        asked: list[asyncio.Future[Message]] = []
         try:
-            for wait_s in (again_s, 2 * again_s, None):
+            for number in range(most):
+                wait_s = None if number == most - 1 else again_s * min(number + 1, 2)
                 left = timeout - (loop.time() - begun)
                 if asked and left <= again_s:
                     wait_s = None
                 else:
-                    call = self._bus.call(COLLECTOR, question, timeout=left, person=self._person())
-                    asked.add(asyncio.ensure_future(call))
-                done, _ = await asyncio.wait(asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-                if done:
+                    call = self._bus.call(inbox, question, timeout=left, person=self._person())
+                    asked.append(asyncio.ensure_future(call))
+                if await _one_answered(asked, wait_s):
                     break
-            answer = done.pop().result()
+            # Where all have failed, what the first was told.
+            answer = next((one for one in asked if one.done() and one.exception() is None), asked[0]).result()
             if len(asked) == 1:  # else it says how long one hung, not how long they need
-                self._collectors_delay = self._collectors_delay.seen(loop.time() - begun, loop.time())
+                self._delays[what] = delay.seen(loop.time() - begun, loop.time())
             return answer
         finally:
             for call_ in asked:

@@ -132,6 +132,7 @@ class Negotiator(Daemon):
         self._written_at = 0.0  # monotonic: when all accounting records were in Redis
         self._wake = asyncio.Event()
         self._active_subscription: Subscription | None = None
+        self._active_epoch = 0  # in which it was made
         self._started = int(context.clock.now())
         self._asked: dict[tuple[str, str], float] = {}  # daemon and type: when it was asked for all ads, monotonic
         self._ended: list[EndedChange] = []  # changes for a while that are over, not told yet
@@ -393,13 +394,16 @@ class Negotiator(Daemon):
             epoch = self.epoch
             self.context.log.info("leading", epoch=epoch)
             await self._load()
-        if self._active_subscription is None and self.leading():
-            subscription = await self.context.bus.serve(self.inbox, self._on_request)
+        self._trigger("requested")
+        if self._active_epoch != epoch and self.leading():
+            # One that led before us may hang, and be connected: it is asked no more.
+            subscription = await self.context.bus.serve(self.inbox, self._on_request, priority=epoch)
             if not self.leading():  # told to stop meanwhile: half of all questions would be refused here
                 await subscription.cancel()
                 return
-            self._active_subscription = subscription
-        self._trigger("requested")
+            former, self._active_subscription, self._active_epoch = self._active_subscription, subscription, epoch
+            if former is not None:
+                await former.cancel()
 
     async def _stop_leading(self, reason: str) -> None:
         was = self.leading()
@@ -407,7 +411,7 @@ class Negotiator(Daemon):
         self._charged_at = None
         self._loaded = False
         if self._active_subscription is not None:
-            subscription, self._active_subscription = self._active_subscription, None
+            subscription, self._active_subscription, self._active_epoch = self._active_subscription, None, 0
             await subscription.cancel()
         if was:
             self.context.log.info("stepped_down", epoch=self.epoch, reason=reason)

@@ -189,9 +189,11 @@ class Bus(Protocol):
     def on_gap(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Call this after every reconnection: broadcasts may have been missed, so ask for state again."""
 
-    async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> Subscription:
+    async def serve(
+        self, inbox: str, handler: RequestHandler, *, prefetch: int = 100, priority: int = 0
+    ) -> Subscription:
         """Answer requests to an inbox, concurrently. Several servers of one inbox share the load (the
-        collector)."""
+        collector). priority: a server gets none while one of a higher priority has less than `prefetch` in hand."""
 
     async def call(
         self,

@@ -125,17 +125,22 @@ class _Queue:
         self.ttl_s = ttl_s
         self.items: deque[Item] = deque()
         self.consumers: deque[_Consumer] = deque()
+        self.ranked = False  # some consumers come before others
 
     def push(self, item: Item) -> None:
         for _ in range(len(self.consumers)):
             consumer = self.consumers[0]
             self.consumers.rotate(-1)
-            if consumer.has_room():
+            if consumer.has_room() and (not self.ranked or consumer.priority == self._highest()):
                 consumer.begin(item)
                 return
         self.items.append(item)
         if self.max_length and len(self.items) > self.max_length:
             self.items.popleft()
+
+    def _highest(self) -> int:
+        """The highest priority among consumers that have room."""
+        return max(consumer.priority for consumer in self.consumers if consumer.has_room())
 
     def next(self, now: float) -> Item | None:
         """The oldest message somebody still waits for."""
@@ -163,11 +168,13 @@ class _Consumer:
         handle: Callable[[Item], Awaitable[Outcome]],
         limit: int,
         private: tuple[Exchange, Sequence[str]] | None,
+        priority: int = 0,
     ) -> None:
         self.bus = bus
         self.queue = queue
         self.handle = handle
         self.limit = max(1, limit)
+        self.priority = priority
         self.private = private
         # What each worker has in hand (None: nothing for the moment). Dicts, since their order is the same in
         # every run.
@@ -686,7 +693,7 @@ class MemoryBus:
         # One worker: messages are handled in order of arrival, so prefetch means nothing here.
         return self._subscribe(queue, self._taker(handler, exchange, copy=True), 1, (exchange, tuple(patterns)))
 
-    async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> _Consumer:
+    async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100, priority: int = 0) -> _Consumer:
         take_one_way = self._taker(one_way(handler), Exchange.RPC, inbox=inbox)
 
         async def handle(item: Item) -> Outcome:
@@ -695,7 +702,9 @@ class MemoryBus:
             arrival = Arrival(Exchange.RPC, inbox=inbox, again=item.deliveries > 0)
             return await answer_request(item.data, handler, self._log, arrival, self._senders, item.caller.wait)
 
-        return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
+        queue = self.hub.inbox(inbox)
+        queue.ranked = queue.ranked or priority != 0
+        return self._subscribe(queue, handle, prefetch, priority=priority)
 
     async def served(self, inboxes: Sequence[str]) -> dict[str, bool]:
         if not self._connected.is_set():
@@ -720,8 +729,9 @@ class MemoryBus:
         handle: Callable[[Item], Awaitable[Outcome]],
         limit: int,
         private: tuple[Exchange, Sequence[str]] | None = None,
+        priority: int = 0,
     ) -> _Consumer:
-        consumer = _Consumer(self, queue, handle, limit, private)
+        consumer = _Consumer(self, queue, handle, limit, private, priority)
         self._consumers.append(consumer)
         if self._connected.is_set():
             consumer.attach()

@@ -329,6 +329,36 @@ async def test_servers_of_one_inbox_share_the_calls(pool):
     assert all(catch.envelopes for catch in catches)
 
 
+async def test_a_server_gets_nothing_while_one_of_a_higher_priority_has_room(pool):
+    """So whoever leads now is asked, though one that led before hangs and is connected still."""
+    client = await pool.bus("gateway.web")
+    stuck, full = asyncio.Event(), asyncio.Event()
+    taken, caught = [], Catch()
+
+    async def hang(envelope):
+        taken.append(envelope.body)
+        full.set()
+        await stuck.wait()
+        return Ack()
+
+    former, latter = await pool.bus("negotiator.cm1"), await pool.bus("negotiator.cm2")
+    await former.serve("negotiator", caught, priority=3)
+    subscription = await latter.serve("negotiator", hang, prefetch=1, priority=4)
+    waiting = asyncio.ensure_future(client.call("negotiator", Reschedule(by="ada"), timeout=PATIENCE_S))
+    await asyncio.wait_for(full.wait(), PATIENCE_S)
+    # It has as much as it takes at a time: the next one comes before nobody.
+    assert await client.call("negotiator", Reschedule(by="ada")) == Ack()
+    assert (len(taken), len(caught.envelopes)) == (1, 1)
+    stuck.set()
+    await waiting
+    for _ in range(5):
+        await client.call("negotiator", Reschedule(by="ada"))
+    assert (len(taken), len(caught.envelopes)) == (6, 1)
+    await subscription.cancel()
+    await client.call("negotiator", Reschedule(by="ada"))
+    assert len(caught.envelopes) == 2
+
+
 async def test_refusals_reach_the_caller(pool):
     startd, schedd = await pool.bus("startd.node1"), await pool.bus("schedd.ap1")
     how = {

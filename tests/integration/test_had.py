@@ -7,11 +7,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from services.gateway.pool_client import Negotiator, PoolClient
 from shared.accounting_version import NOTHING
 from shared.bus import connect
 from shared.bus.api import Exchange
+from shared.classad import ClassAd
+from shared.daemon.clock import SystemClock
+from shared.messages.base import Ack, Person
 from shared.messages.events import LeaderChanged
 from shared.messages.had import Following, Lead, StepDown
+from shared.messages.negotiation import GetPriorities, Priorities, SetPriority
 from shared.state import StaleEpoch, keys, open_store
 from shared.state.accounting import write_records
 from tests.gateway_keys import gateway_bus
@@ -220,6 +225,49 @@ async def test_change_of_leader_is_an_event(tmp_path, amqp_url, redis_url):
         await eventually(lambda: cms.negotiators["cm1"].until == 0.0, what="the word to step down")
         assert await asyncio.to_thread(cms.hads["cm1"].process.wait) == 0
     await bus.stop()
+
+
+@spec("HA-03", "HA-07", "W-37")
+async def test_while_another_takes_over_from_a_hung_negotiator_whoever_asks_is_answered(tmp_path, amqp_url, redis_url):
+    """Before the lease ends the hung one has the question, then it has lost the lead and is still connected, and when
+    it goes on it says so."""
+    config = {"HAD_LIST": "cm1:1, cm2:1"} | CALM
+    made = {
+        (daemon, name): DaemonProcess(daemon, name, tmp_path, amqp_url=amqp_url, redis_url=redis_url, config=config)
+        for daemon in ("negotiator", "had")
+        for name in ("cm1", "cm2")
+    }
+    bus = gateway_bus(amqp_url, "gateway.test")
+    pool = PoolClient(bus, SystemClock(), person=lambda: Person("root@x", "ADMINISTRATOR"))
+    anybody = Negotiator("", frozenset(NAMES))
+
+    async def change(number):
+        wish = SetPriority(submitter="ada@x", what="factor", value=float(number), by="root@x")
+        assert await pool.ask_negotiator(anybody, wish, Ack, timeout=PATIENCE_S) == Ack()
+
+    async def factor():
+        known = await pool.ask_negotiator(anybody, GetPriorities(submitters=["ada@x"]), Priorities, timeout=PATIENCE_S)
+        return ClassAd.unpack(known.ads[-1]).eval("PriorityFactor")
+
+    def leader(*among):
+        return next((name for name in among if _role(made["negotiator", name]) == "leader"), "")
+
+    with daemons(*made.values()):
+        await bus.start()
+        first = await eventually(lambda: asyncio.to_thread(leader, "cm1", "cm2"))
+        (other,) = {"cm1", "cm2"} - {first}
+        await change(2)
+        made["negotiator", first].process.freeze()
+        try:
+            assert await factor() == 2.0
+            await eventually(lambda: asyncio.to_thread(leader, other))
+            for number in range(3, 9):  # each second one would be the hung one's, if both took turns
+                await change(number)
+        finally:
+            made["negotiator", first].process.thaw()
+        for _ in range(6):
+            assert await factor() == 8.0
+        await bus.stop()
 
 
 def _role(process):

@@ -165,8 +165,9 @@ class Bus(MemoryBus):
         found = await super().listen(exchange, patterns, self._within(handler), prefetch=prefetch)
         return await self._confirmed(found)
 
-    async def serve(self, inbox: str, handler: Any, *, prefetch: int = 100) -> Any:
-        return await self._confirmed(await super().serve(inbox, self._within(handler), prefetch=prefetch))
+    async def serve(self, inbox: str, handler: Any, *, prefetch: int = 100, priority: int = 0) -> Any:
+        served = await super().serve(inbox, self._within(handler), prefetch=prefetch, priority=priority)
+        return await self._confirmed(served)
 
     async def _confirmed(self, subscription: Any) -> Any:
         """The first messages may be here before whoever subscribed goes on."""

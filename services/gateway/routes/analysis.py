@@ -70,7 +70,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         if questions or (machine and not (named or constraint)):
             jobs = [job for _, job in questions]
             question = Analyze(jobs=jobs, machine=machine, negotiator=chosen.shard)
-            answer = await context.pool.ask(chosen.inbox, question, Analysis, timeout=_TIMEOUT_S)
+            answer = await context.pool.ask_negotiator(chosen, question, Analysis, timeout=_TIMEOUT_S)
         reports = [
             {**report, "schedd": group.schedd.name} for (group, _), report in zip(questions, answer.jobs, strict=False)
         ]

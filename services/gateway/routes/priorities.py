@@ -8,12 +8,13 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from services.gateway.auth.caller import note, person
+from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
 from services.gateway.core.fair_share import tree
 from services.gateway.routes.context import AD_STREAM, DONE, RouteContext, example
 from services.gateway.serialization import ad_response
 from shared.classad import ClassAd
+from shared.messages.base import Ack
 from shared.messages.negotiation import AccountsImported, ImportAccounts, ImportedAccount, SetPriority
 
 OneNegotiator = Annotated[str, Query(max_length=1000, description="which one, where there are several")]
@@ -78,7 +79,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
             negotiator=chosen.shard,
             by=identity.user,
         )
-        await context.bus.call(chosen.inbox, change, person=person())
+        await context.pool.ask_negotiator(chosen, change, Ack)
 
     @app.get(
         "/v1/priorities",
@@ -150,7 +151,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         note(accounts=len(asked.accounts), **asked.model_dump(exclude={"accounts"}))
         chosen = await context.pool.negotiator(asked.negotiator)
         wish = ImportAccounts.model_validate({**asked.model_dump(), "negotiator": chosen.shard, "by": identity.user})
-        answer = await context.pool.ask(chosen.inbox, wish, AccountsImported, timeout=60.0)
+        answer = await context.pool.ask_negotiator(chosen, wish, AccountsImported, timeout=60.0)
         return answer.model_dump()
 
     @app.put("/v1/groups/{group:path}/quota", responses=DONE, tags=["priorities"])

@@ -461,7 +461,7 @@ class AmqpBus:
             raise BusUnavailable(f"the broker can not tell who is there: {error}") from error
         return {name: consumers[inbox_queue(name)] > 0 for name in inboxes if inbox_queue(name) in consumers}
 
-    async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> Consumer:
+    async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100, priority: int = 0) -> Consumer:
         check_inbox(inbox)
         take_one_way = self._taker(one_way(handler), Exchange.RPC, inbox=inbox)
 
@@ -476,9 +476,8 @@ class AmqpBus:
             with self._callers.answering(delivery) as wait:
                 return await answer_request(delivery.data, handler, self.log, arrival, self._senders, wait)
 
-        return await self._subscribe(
-            inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
-        )
+        queue = inbox_declaration(inbox, clustered=self.clustered)
+        return await self._subscribe(queue, handle, prefetch=prefetch, in_order=False, priority=priority)
 
     async def _end_call(self, delivery: Delivery, inbox: str) -> Outcome:
         async def end(envelope: Envelope) -> None:
@@ -520,6 +519,7 @@ class AmqpBus:
         *,
         prefetch: int,
         in_order: bool,
+        priority: int = 0,
     ) -> Consumer:
         tag = f"{self.sender}:{self._publisher.new_id()[-12:]}"
         consumer = Consumer(
@@ -529,6 +529,7 @@ class AmqpBus:
             self._reopen if self._verify else None,
             prefetch=prefetch,
             in_order=in_order,
+            priority=priority,
             tag=tag,
             log=self.log,
             ended=self._forget,

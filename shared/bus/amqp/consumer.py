@@ -60,6 +60,7 @@ class Consumer:
         *,
         prefetch: int,
         in_order: bool,
+        priority: int,
         tag: str,
         log: Log,
         ended: Callable[[Consumer], None],
@@ -74,6 +75,7 @@ class Consumer:
         self._reopen = reopen
         self.prefetch = max(1, min(prefetch, 65535))
         self.in_order = in_order
+        self._priority = priority
         self.name = tag
         self.count = 0  # deliveries ever, for the watchdog
         self.open = True
@@ -125,7 +127,13 @@ class Consumer:
         async def deliver(message: DeliveredMessage) -> None:
             self._deliver(session, message)
 
-        answer = await guarded(channel.basic_consume(self.queue.name, deliver, consumer_tag=self.name))
+        consuming = channel.basic_consume(
+            self.queue.name,
+            deliver,
+            arguments={"x-priority": self._priority} if self._priority else None,
+            consumer_tag=self.name,
+        )
+        answer = await guarded(consuming)
         session.tag = answer.consumer_tag or self.name
         session.acker = asyncio.get_running_loop().create_task(
             session.acknowledge(), name=f"bus:acks:{self.queue.name}"

@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
-from services.gateway.pool_client import AmbiguousDaemon, NoSuchDaemon, PoolClient
-from shared.bus.api import Reject, RemoteFailure
+from services.gateway.pool_client import AmbiguousDaemon, Negotiator, NoSuchDaemon, PoolClient
+from shared.bus.api import CallTimeout, Reject, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.daemon.clock import SystemClock
 from shared.errors import RetryableError
 from shared.messages.ads import AdPage, QueryAds
+from shared.messages.analysis import Analysis, Analyze
 from shared.messages.base import Ack, Failure
+from shared.messages.negotiation import GetPriorities, Priorities, Reschedule, SetPriority
 from tests.spec import spec
 
 
@@ -139,6 +141,91 @@ async def test_a_question_that_a_hung_collector_took_is_answered_by_another():
     over.set()
     for bus in (asking, *buses):
         await bus.stop()
+
+
+class Negotiators:
+    """Who is asked on the negotiators' inbox. Each answers as `how` says, one after the other."""
+
+    def __init__(self, *how):
+        self.how, self.asked, self.over = list(how), [], asyncio.Event()
+
+    async def answer(self, envelope):
+        self.asked.append(envelope.body)
+        how = self.how.pop(0)
+        if how == "hangs":
+            await self.over.wait()
+            raise Reject("too late")
+        if how == "follows":
+            return Failure(code="not-leader", reason="negotiator cm is not the active one", retryable=True)
+        if how == "is busy":
+            return Failure(code="busy", reason="8 others wait for an analysis", retryable=True)
+        return {GetPriorities: Priorities(ads=[]), Analyze: Analysis()}.get(type(envelope.body), Ack())
+
+
+QUESTIONS = [(GetPriorities(), Priorities), (Analyze(machine="slot1@ep"), Analysis)]
+CHANGES = [(SetPriority(submitter="ada@x", what="factor", value=2.0, by="root@x"), Ack), (Reschedule(by="ada@x"), Ack)]
+
+
+@pytest.fixture
+async def lead(ask):
+    bus = MemoryBus(ask.served.hub, sender="negotiator.cm")
+    await bus.start()
+    asked = []
+
+    async def lead(*how):
+        asked.append(Negotiators(*how))
+        await bus.serve("negotiator", asked[-1].answer)
+        return asked[-1]
+
+    yield lead
+    for one in asked:
+        one.over.set()
+    await bus.stop()
+
+
+ANYBODY = Negotiator("", frozenset({"cm"}))
+
+
+@pytest.mark.parametrize(("question", "kind"), [*QUESTIONS, *CHANGES], ids=lambda one: getattr(one, "type", ""))
+async def test_who_has_lost_the_lead_or_does_not_have_it_yet_is_asked_again(ask, lead, question, kind):
+    leading = await lead("follows", "follows", "leads")
+    assert isinstance(await ask.view.ask_negotiator(ANYBODY, question, kind, timeout=600.0), kind)
+    assert leading.asked == [question] * 3
+
+
+@pytest.mark.parametrize(("question", "kind"), QUESTIONS, ids=lambda one: getattr(one, "type", ""))
+async def test_what_a_hung_negotiator_has_taken_is_asked_again(monkeypatch, ask, lead, question, kind):
+    monkeypatch.setattr("services.gateway.pool_client.ANALYZE_AGAIN_S", 0.1)
+    monkeypatch.setattr("services.gateway.pool_client.AGAIN_S", 0.1)
+    leading = await lead("hangs", "leads")
+    assert isinstance(await ask.view.ask_negotiator(ANYBODY, question, kind, timeout=600.0), kind)
+    assert leading.asked == [question] * 2
+
+
+@pytest.mark.parametrize(("question", "kind"), CHANGES, ids=lambda one: getattr(one, "type", ""))
+async def test_a_change_is_asked_for_once_where_nobody_says_that_it_was_refused(monkeypatch, ask, lead, question, kind):
+    monkeypatch.setattr("services.gateway.pool_client.AGAIN_S", 0.01)
+    leading = await lead("hangs", "leads")
+    with pytest.raises(CallTimeout):
+        await ask.view.ask_negotiator(ANYBODY, question, kind, timeout=0.2)
+    assert leading.asked[1:] == []
+
+
+async def test_that_one_is_busy_is_no_answer_while_another_may_come(monkeypatch, ask, lead):
+    """An analysis takes long, and the same asked again finds the same negotiator with its hands full."""
+    monkeypatch.setattr("services.gateway.pool_client.ANALYZE_AGAIN_S", 0.05)
+    leading = await lead("hangs", "is busy", "leads")
+    assert await ask.view.ask_negotiator(ANYBODY, Analyze(machine="slot1@ep"), Analysis, timeout=600.0) == Analysis()
+    assert len(leading.asked) == 3
+
+
+async def test_where_nobody_leads_that_is_said_in_the_end(monkeypatch, ask, lead):
+    monkeypatch.setattr("services.gateway.pool_client.NOT_LEADER_LONGEST_S", 600.0)
+    monkeypatch.setattr("services.gateway.pool_client.NOT_LEADER_S", 600.0)
+    leading = await lead("follows")
+    with pytest.raises(RemoteFailure, match="is not the active one") as told:
+        await ask.view.ask_negotiator(ANYBODY, GetPriorities(), Priorities, timeout=599.0)
+    assert (told.value.code, len(leading.asked)) == ("not-leader", 1)
 
 
 async def test_where_no_schedd_is_known_nobody_says_that_there_is_no_such_job(ask):

@@ -295,8 +295,8 @@ async def test_order_to_stop_while_the_inbox_is_opened_leaves_no_listener(bench:
     daemon = await bench.negotiator("cm1")
     serve, opening, go = daemon.context.bus.serve, asyncio.Event(), asyncio.Event()
 
-    async def slow(*asked: object) -> object:
-        subscription = await serve(*asked)
+    async def slow(*asked: object, **named: object) -> object:
+        subscription = await serve(*asked, **named)
         opening.set()
         await go.wait()
         return subscription
