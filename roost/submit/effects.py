@@ -54,7 +54,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
     "KeepClaimIdle": WithoutEffect("keep_claim_idle", "a claim is kept no longer than for other jobs"),
     "SkipIfDataflow": WithoutEffect("skip_if_dataflow", "the job runs whatever the age of its output"),
-    "ManifestDesired": WithoutEffect("manifest", "no list of files is made"),
     "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),

@@ -74,6 +74,23 @@ def test_a_job_has_the_stack_that_it_asks_for_and_hears_where_no_mail_is_sent(pe
     personal.roost("rm", said.stdout.rpartition("cluster ")[2].strip().rstrip("."))
 
 
+@spec("SUB-10")
+def test_a_manifest_comes_back_with_the_output(personal, submitted, tmp_path):
+    (tmp_path / "data").write_text("x")
+    cluster = submitted(
+        "executable = /bin/sh\narguments = \"-c 'touch made'\"\ntransfer_executable = false\n"
+        f"initialdir = {tmp_path}\ntransfer_input_files = data\nshould_transfer_files = yes\n"
+        'environment = "A=1"\nmanifest = true\ntransfer_output_files = made'
+    )
+    wait_until(lambda: job_of(personal, cluster, history=True))
+    told = tmp_path / f"{cluster}_0_manifest"
+    before, after = ((told / name).read_text().split() for name in ("in", "out"))
+    assert "data" in before
+    assert "made" not in before
+    assert {"data", "made", told.name} <= set(after)
+    assert "A=1" in (told / "environment").read_text().splitlines()
+
+
 @spec("STM-59")
 def test_a_user_suspends_a_job_which_stays_so_over_kills_and_lets_it_go_on(personal, submitted, tmp_path):
     written = tmp_path / "written"

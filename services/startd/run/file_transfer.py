@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,8 +15,10 @@ from services.startd.core.journal_records import RunRecord
 from services.startd.core.run.exit_status import output_of, unsent
 from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT
+from services.startd.core.run.manifest import AFTER, BEFORE, ENVIRONMENT, directory_of
 from services.startd.exec.registry import LAUNCHER_FILES
 from services.startd.isolation import scratch_dirs
+from services.startd.run import manifest
 from services.startd.run.context import RunContext
 from services.startd.run.orders import Orders
 from services.startd.run.reports import Reports
@@ -54,8 +56,21 @@ class FileTransfer:
     def _scratch(self) -> Path:
         return self._context.scratch(self._record)
 
+    async def note_environment(self, job: ClassAd, variables: Mapping[str, str]) -> None:
+        """In the job's manifest, if it wants one and files travel: what it is started with. Raises RunFailed."""
+        if self._record.transfer_url and (directory := directory_of(job)):
+            await self._noted(manifest.list_environment, directory, ENVIRONMENT, tuple(variables.items()))
+
+    async def _noted(self, write: Callable[..., None], directory: str, file: str, *more: object) -> None:
+        """Write a file of the manifest. One that can not be written keeps no job from its work."""
+        try:
+            await asyncio.to_thread(write, self._scratch, directory, file, *more)
+        except OSError as error:
+            self._log.warning("manifest_not_written", file=f"{directory}/{file}", reason=str(error))
+
     async def fetch_input(self, job: ClassAd) -> None:
         record = self._record
+        directory = directory_of(job)
         limit = limit_of(job, INPUT)
         timer = self._reports.later("transferring-input")
         try:
@@ -90,6 +105,8 @@ class FileTransfer:
         executable = self._scratch / EXECUTABLE
         if executable.is_file() and not executable.is_symlink():
             executable.chmod(0o755)
+        if directory:
+            await self._noted(manifest.list_scratch, directory, BEFORE)
         record.before = _top_files(self._scratch)
 
     async def _while_wanted(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -130,6 +147,11 @@ class FileTransfer:
             sources += await asyncio.to_thread(self._changed_files)
         else:
             sources += [self._source(*_listed(self._scratch, name, output.flatten)) for name in output.listed]
+        if directory := directory_of(job):
+            await self._noted(manifest.list_scratch, directory, AFTER)
+            path = self._scratch / directory
+            if path.is_dir() and not path.is_symlink() and all(one.name != directory for one in sources):
+                sources.append(self._source(path, directory))
         record.usage["disk_kib"] = await asyncio.to_thread(scratch_dirs.size_kib, self._scratch)
         limit = limit_of(job, OUTPUT)
         timer = self._reports.later("transferring-output")

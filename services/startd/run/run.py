@@ -312,6 +312,7 @@ class Run:
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
         (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")
         (self.scratch / MACHINE_AD).write_text(ad_file(machine_ad), errors="surrogateescape")
+        await self._files.note_environment(self.job, launch.env)
         await self.launcher.prepare(launch)
         clock = self.context.daemon.clock
         while wait_s := deferral.wait_s(self.job, clock.now()):

@@ -33,7 +33,6 @@ LINES = {
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
     "KeepClaimIdle": ("keep_claim_idle = 300", "keep_claim_idle = 0"),
     "SkipIfDataflow": ("skip_if_dataflow = true", "skip_if_dataflow = false"),
-    "ManifestDesired": ("manifest = true", "manifest = false"),
     "WantIOProxy": ("want_io_proxy = true", "want_io_proxy = false"),
     "JobStarterLog": ("starter_log = log", ""),
     "LoadProfile": ("load_profile = true", "load_profile = false"),
