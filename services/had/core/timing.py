@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from shared.backoff import wait_s
 
-#: The lease where everything is quick (s): a dead leader is replaced within 1 s.
-QUICK_S = 0.75
+#: The lease where everything is quick (s): a dead leader is replaced within 1 s, also where others than it are slow to
+#: notice (docs/fault-tolerance.md has what the second is spent on).
+QUICK_S = 0.6
 #: The lease is so many times the longest delay seen lately: the next one may be worse.
 MARGIN = 4.0
 #: Seconds between looks at the lease at most: a HAD that looks less often is not always seen by the others.

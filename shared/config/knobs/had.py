@@ -60,7 +60,7 @@ class HadSettings(CommonSettings):
         "ROOST_HAD_LEASE",
         unit="s",
         least=0.3,
-        meaning="a dead leader is replaced after this time and a sixth; unset: 0.75 s, longer while machines are slow, "
+        meaning="a dead leader is replaced after this time and a sixth; unset: 0.6 s, longer while machines are slow, "
         "HAD_CONNECTION_TIMEOUT at most",
     )
     master_had_backoff_constant: int = knob(
