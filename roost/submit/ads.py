@@ -228,9 +228,11 @@ def environment(c: Commands, out: Attributes) -> None:
 def _inherited(c: Commands, wanted: str) -> dict[str, str]:
     environ = c.place.environment
     lowered = wanted.strip().lower()
-    if lowered in ("false", "0"):
+    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", lowered):  # no variable has such a name: as a condition
+        lowered = "true" if float(lowered) else "false"
+    if lowered == "false":
         return {}
-    if lowered in ("true", "1"):
+    if lowered == "true":
         if not c.place.knobs.submit_allow_getenv:
             raise config_error(
                 f"getenv = {wanted} is not allowed on this machine (SUBMIT_ALLOW_GETENV)",
@@ -494,7 +496,8 @@ def deferral(c: Commands, out: Attributes) -> None:
     ):
         given = next((name for name in names if c.text(name)), None)
         out[attribute] = _natural(c, given, attribute, "write seconds") if given else default
-    out["ScheddInterval"] = 300
+    if not c.text("MY.Requirements"):  # it comes with the terms of Requirements, as in the reference
+        out["ScheddInterval"] = 300
 
 
 def _natural(c: Commands, command: str, attribute: str, mend: str) -> Expr:

@@ -108,3 +108,10 @@ def test_a_number_may_begin_with_a_zero():
 def test_requirements_of_ones_own_that_are_empty_leave_what_there_is():
     (cluster,) = clusters("executable = /bin/true\n+Requirements =\nqueue\n")
     assert "TARGET.Memory >= RequestMemory" in str(cluster.attributes["Requirements"])
+
+
+@pytest.mark.parametrize(("value", "taken"), [("3", True), ("2.5", True), ("0", False), ("0.0", False), ("true", True)])
+def test_getenv_as_a_number_is_a_condition(value, taken):
+    place = replace(PLACE, environment={"WORD": "x"})
+    (cluster,) = Description(f"executable = /bin/true\ngetenv = {value}\nqueue\n", place, now=1e9).clusters()
+    assert cluster.attributes["Environment"] == ("WORD=x" if taken else "")
