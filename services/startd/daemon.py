@@ -29,11 +29,13 @@ from services.startd.components.history import History
 from services.startd.components.isolation import Isolation
 from services.startd.components.launchers import LauncherAds
 from services.startd.components.machine_check import MachineCheck
+from services.startd.components.noclaim_shutdown import NoClaimShutdown
 from services.startd.components.owner_watch import OwnerWatch
 from services.startd.components.run_statistics import RunStatistics
 from services.startd.context import Component, Handler, StartdContext
 from services.startd.core.machine.resources import Output
 from services.startd.core.machine.slot_plan import plan_slots
+from services.startd.core.slots.drain import OffMode
 from services.startd.core.slots.slot_manager import SlotManager
 from services.startd.core.slots.slot_table import SlotTable
 from services.startd.effects import EffectsDispatcher
@@ -63,12 +65,14 @@ from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.invariants import Invariants
 from shared.daemon.orders import handle_order
+from shared.daemon.shutdown_expression import Shutdown
 from shared.messages.base import Envelope, Message
 
 #: What a startd has beside slots, claims and runs.
 COMPONENTS: tuple[type[Component], ...] = (
     OwnerWatch,
     DeviceAds,
+    NoClaimShutdown,
     RunStatistics,
     GpuMonitor,
     Isolation,
@@ -305,6 +309,17 @@ class Startd(Daemon):
     def check(self, config: Config) -> None:
         settings.read(config, self.machine.detected)
         plan_slots(config, self.machine.detected, self.machine.disk_of, self.outputs)
+
+    async def switch_off(self, shutdown: Shutdown) -> None:
+        """A startd that is off stays, as with `roost off`: it takes no jobs, and those it has leave in their time, or
+        at once. Another order may only hurry."""
+        startd = self._shared
+        assert startd is not None  # it has ads, so it was set up
+        how = OffMode.FAST if shutdown.fast else OffMode.GRACEFUL
+        if startd.slot_manager.machine_orders.off in (how, OffMode.FAST):
+            return  # its ads say so again and again
+        self.context.log.warning("switched_off", reason=shutdown.reason)
+        startd.effects.carry_out(startd.slot_manager.off(how, startd.now()))
 
     async def reconfigure(self) -> None:
         """Take on the configuration as it is now. How the machine is divided needs a restart; everything else takes

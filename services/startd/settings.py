@@ -47,6 +47,7 @@ class Settings:
     killing_timeout: float
     alives_missed: int
     initial_job_update: float
+    noclaim_shutdown: int  # STARTD_NOCLAIM_SHUTDOWN
     affinity: CpuAffinity  # ASSIGN_CPU_AFFINITY, ENFORCE_CPU_AFFINITY, SLOT<N>_CPU_AFFINITY
     environment: JobEnvironment  # STARTER_JOB_ENVIRONMENT, STARTER_NUM_THREADS_ENV_VARS
     job_update: float
@@ -92,6 +93,7 @@ def read(config: Config, detected: Detected) -> Settings:
         killing_timeout=max(1, knobs.killing_timeout),
         alives_missed=max(1, knobs.max_claim_alives_missed),
         initial_job_update=max(1, knobs.starter_initial_update_interval),
+        noclaim_shutdown=knobs.startd_noclaim_shutdown,
         affinity=_affinity(config, knobs, detected),
         environment=_environment(config, knobs),
         job_update=max(1, knobs.starter_update_interval),

@@ -8,17 +8,22 @@ receiver that lost one notices at the next and asks for everything (SendAds); th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from shared.bus.api import BusUnavailable, Exchange
 from shared.classad import ClassAd
 from shared.daemon.ad_plan import Published, first_sequence, plan
 from shared.daemon.ad_table import daemon_name, inbox_of
 from shared.daemon.context import Context
+from shared.daemon.shutdown_expression import wanted_shutdown
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, PrivateAds, SendAds
 from shared.messages.base import Envelope
 from shared.version import VERSION
+
+#: MyType of the ad that stands for a daemon that is off.
+OFF_TYPE: Final = "DaemonMaster"
 
 
 class Advertiser:
@@ -83,6 +88,7 @@ class Advertiser:
         never go out. Packing costs some 10 us an ad: with many ads use `change`. Never raises for a broker
         that is away: what could not be sent is noticed by the receivers at the next message."""
         packed = {name: ad.public().pack() for name, ad in ads.items()}
+        self._look_for_shutdown(ads.values())
         await self._answer_askers()
         async with self._lock:
             if whole:
@@ -99,11 +105,21 @@ class Advertiser:
         """As publish, when only these ads are new or changed and these are gone; the others stay as they
         are."""
         packed = {name: ad.public().pack() for name, ad in changed.items()}
+        self._look_for_shutdown(changed.values())
         gone = set(gone)
         async with self._lock:
             kept = {name: old for name, old in self._last.ads.items() if name not in gone}
             await self._send_private(claims)
             await self._send(kept | packed)
+
+    def _look_for_shutdown(self, ads: Collection[ClassAd]) -> None:
+        context = self._context
+        if self._last.my_type == OFF_TYPE:
+            return  # it is off
+        found = wanted_shutdown(context.config, ads, context.clock.now())
+        if found is not None:
+            context.shutdown = found
+            context.shutdown_asked.set()
 
     async def _answer_askers(self) -> None:
         """From the first ads on, answer everybody who begins to listen (AskForAds)."""

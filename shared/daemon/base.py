@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 
 from shared.config import Config
 from shared.daemon.context import Context
+from shared.daemon.off_mark import mark_off
+from shared.daemon.shutdown_expression import Shutdown
 
 
 class Daemon(ABC):
@@ -49,6 +51,14 @@ class Daemon(ABC):
     def check(self, config: Config) -> None:  # noqa: B027  for most the typed settings say it all
         """Raises ConfigurationError for one that the daemon could not go by, beyond what its typed settings refuse.
         Changes nothing."""
+
+    async def switch_off(self, shutdown: Shutdown) -> None:
+        """Do as `roost off` says: an OffDaemon takes its place. Raises OSError."""
+        context = self.context
+        await asyncio.to_thread(mark_off, context, self.subsystem, self.subsystem.lower(), shutdown.reason)
+        context.log.warning("switched_off", reason=shutdown.reason)
+        context.again = True
+        context.stopping.set()
 
     async def drain(self) -> None:  # noqa: B027  most daemons have nothing to finish
         """Finish what is under way, quickly; running jobs go on without us."""

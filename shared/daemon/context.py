@@ -17,6 +17,7 @@ from shared.config import Config
 from shared.config.dynamic import Dynamic
 from shared.daemon.clock import Clock, SystemClock
 from shared.daemon.process_usage import ProcessUsage
+from shared.daemon.shutdown_expression import Shutdown
 from shared.messages.base import new_id
 from shared.state.api import Store
 
@@ -36,6 +37,9 @@ class Context:
     new_id: Callable[[], str] = new_id
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     again: bool = False  # the daemon stops to be started again: not for good, and not by mistake
+    over: bool = False  # the daemon stops for good, by its own decision
+    shutdown: Shutdown | None = None  # what DAEMON_SHUTDOWN asks for, until it is done
+    shutdown_asked: asyncio.Event = field(default_factory=asyncio.Event)
     #: Reads the configuration anew, from the files; None where there are none. Blocks, and raises ConfigError.
     reread: Callable[[], Config] | None = None
     #: The same with what was set over the bus as said here instead of as it is: whether something can be set.

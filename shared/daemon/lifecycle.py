@@ -105,6 +105,7 @@ async def _unless_stopped(daemon: Daemon, work: Coroutine[Any, Any, None]) -> bo
 
 async def _run(daemon: Daemon, drain_s: float) -> None:
     tasks = [asyncio.create_task(work, name=name) for name, work in daemon.tasks().items()]
+    tasks.append(asyncio.create_task(_obey_shutdown_expression(daemon), name="shutdown expression"))
     stopped = asyncio.create_task(daemon.context.stopping.wait(), name="stopping")
     try:
         done, _ = await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -115,6 +116,25 @@ async def _run(daemon: Daemon, drain_s: float) -> None:
         await drain(daemon, shutdown_s(daemon.context.config, drain_s)[0])
     finally:
         await _end(*tasks, stopped)
+
+
+async def _obey_shutdown_expression(daemon: Daemon) -> None:
+    """Switch the daemon off when DAEMON_SHUTDOWN says so."""
+    context = daemon.context
+    while True:
+        await context.shutdown_asked.wait()
+        context.shutdown_asked.clear()
+        asked, context.shutdown = context.shutdown, None
+        if asked is None:
+            continue
+        if not daemon.can_be_off:
+            why = f"a {daemon.subsystem.lower()} that is off could not be switched on"
+            context.log.error("shutdown_refused", reason=f"{why}: {asked.reason}")
+            continue
+        try:
+            await daemon.switch_off(asked)
+        except OSError as error:
+            context.log.error("shutdown_failed", reason=f"{error}; {asked.reason}")
 
 
 async def stop_consuming(bus: Bus) -> None:

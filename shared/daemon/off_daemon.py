@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from shared.classad import ClassAd
 from shared.daemon import orders
-from shared.daemon.advertiser import Advertiser
+from shared.daemon.advertiser import OFF_TYPE, Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.off_mark import OffMark, clear_off_mark, read_off_mark
@@ -22,8 +22,6 @@ from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.orders import OrderTaken, Reconfigure, Restart, SetConfig, SwitchOff, SwitchOn
 
-#: MyType of its ad.
-MY_TYPE: Final = "DaemonMaster"
 #: Seconds between its ads.
 UPDATE_S: Final = 60.0
 
@@ -38,7 +36,7 @@ class OffDaemon(Daemon):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._advertiser = Advertiser(context, MY_TYPE, subsystem=self.subsystem)
+        self._advertiser = Advertiser(context, OFF_TYPE, subsystem=self.subsystem)
 
     async def setup(self) -> None:
         await self.context.bus.serve(inbox(self.subsystem, self.context.name), self._on_request)
@@ -87,7 +85,7 @@ class OffDaemon(Daemon):
         told = read_off_mark(context, self.subsystem) or OffMark(0.0)
         return ClassAd(
             {
-                "MyType": MY_TYPE,
+                "MyType": OFF_TYPE,
                 "Name": self._advertiser.daemon,
                 "Machine": context.config.get("FULL_HOSTNAME") or context.name,
                 "MyAddress": inbox(self.subsystem, context.name),

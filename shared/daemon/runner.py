@@ -85,6 +85,9 @@ class Runner:
                 self._log.info("daemon_restarts")
                 self._set(State.STARTING)
                 continue
+            if error is None and ended is not None and ended.context.over:
+                self._log.warning("daemon_is_over")
+                break
             if loop.time() - began > GOOD_LIFE_S:
                 backoff.reset()
             wait = backoff.next_s()

@@ -2,9 +2,11 @@
 
 import pytest
 
+from services.startd.components.noclaim_shutdown import LOOK_S, NoClaimShutdown
 from services.startd.core.slots.drain import Completion, DrainMode, OffMode
 from services.startd.rpc.admin_rpc import AdminRpc
 from shared.config import load_config
+from shared.daemon.shutdown_expression import Shutdown
 from shared.messages.claims import ReleaseClaim
 from shared.messages.orders import Drain, OrderTaken
 from tests.scheddpool import Pool as AccessPoint
@@ -45,6 +47,35 @@ async def counting(pool, path, **attrs):
     await pool.running(activation.job_id)
     await eventually(lambda: (path / "out").exists())
     return activation
+
+
+@spec("TLS-20")
+async def test_a_startd_switches_itself_off_as_its_ads_say(tmp_path):
+    """It stays, and takes no jobs: as with `roost off`."""
+    async with Pool(tmp_path) as pool:
+        orders = pool.startd.shared.slot_manager
+        for fast, expected in ((False, OffMode.GRACEFUL), (True, OffMode.FAST), (False, OffMode.FAST)):
+            await pool.startd.switch_off(Shutdown(fast=fast, reason="idle"))
+            assert orders.machine_orders.off is expected
+
+
+@spec("TLS-21")
+async def test_a_startd_that_nobody_claims_ends_for_good(tmp_path):
+    async with Pool(tmp_path, STARTD_NOCLAIM_SHUTDOWN="3600") as pool:
+        context = pool.startd.context
+        watch = next(one for one in pool.startd.components if isinstance(one, NoClaimShutdown))
+        _, granted = await pool.run("/bin/sleep", Arguments="1000")
+        watch._claimed = float("-inf")
+        assert 0 < watch.look() <= LOOK_S
+        assert not context.over
+        await pool.call(ReleaseClaim(claim_id=granted.claim_id))
+        await eventually(lambda: not pool.startd.shared.slot_manager.claims)
+        assert 0 < watch.look() <= LOOK_S
+        assert not context.over
+        watch._claimed = float("-inf")
+        watch.look()
+        assert context.over
+        assert context.stopping.is_set()
 
 
 async def stands_still(path):

@@ -461,6 +461,13 @@ class StartdSettings(CommonSettings):
         meaning="variables of the startd's environment that jobs outside of containers get: true for all, or a list of "
         "names with * for any letters; none that begins with _CONDOR_ or ROOST_",
     )
+    startd_noclaim_shutdown: int = knob(
+        "STARTD_NOCLAIM_SHUTDOWN",
+        "0",
+        unit="s",
+        least=0,
+        meaning="without any claim for so long the startd ends for good; 0: never",
+    )
     starter_job_environment: str | None = knob(
         "STARTER_JOB_ENVIRONMENT",
         meaning="variables of jobs that do not set them, as the submit command environment has them",

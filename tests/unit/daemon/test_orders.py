@@ -3,12 +3,15 @@
 import pytest
 
 from shared.bus.memory import MemoryBus, MemoryHub
+from shared.classad import ClassAd
 from shared.config import ConfigError, load_config
 from shared.daemon import off_mark, orders
+from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.lifecycle import run_daemon
 from shared.daemon.off_daemon import OffDaemon, inbox
 from shared.daemon.runner import Runner, State
+from shared.daemon.shutdown_expression import wanted_shutdown
 from shared.daemon.startup import make_daemon
 from shared.messages.base import Ack, Envelope, Failure
 from shared.messages.orders import OrderTaken, Reconfigure, Reconfigured, Restart, SwitchOff, SwitchOn
@@ -151,6 +154,81 @@ async def running(tmp_path):
     await gateway.stop()
     await runner.stop()
     await store.stop()
+
+
+class Advertising(Example):
+    """Tells the pool of itself, as it is told to."""
+
+    load = 1
+
+    async def setup(self):
+        self.advertiser = Advertiser(self.context, "Scheduler")
+
+    async def tell(self):
+        await self.advertiser.publish({"a": ClassAd({"Name": "a"}), "b": ClassAd({"Name": "b", "Load": self.load})})
+
+
+class UnstoppableAdvertising(Advertising):
+    can_be_off = False
+
+
+@spec("TLS-20")
+@pytest.mark.parametrize("kind", [Advertising, UnstoppableAdvertising])
+async def test_a_daemon_switches_itself_off_where_its_ad_says_so(tmp_path, kind):
+    hub, store, lives = MemoryHub(), EmbeddedStore(), []
+    await store.start()
+
+    def make():
+        knobs = config(**{"DAEMON_SHUTDOWN": "false", "SCHEDD.DAEMON_SHUTDOWN": "Load > 5"})
+        context = make_context("SCHEDD", config=knobs, hub=hub, store=store, directory=tmp_path)
+        lives.append(make_daemon(kind, context))
+        return lives[-1]
+
+    runner = Runner("schedd", make)
+    await runner.start()
+    (daemon,) = lives
+    await daemon.tell()
+    assert not daemon.context.shutdown_asked.is_set()
+    daemon.load = 6
+    await daemon.tell()
+    if kind.can_be_off:
+        await eventually(lambda: len(lives) == 2 and runner.state is State.RUNNING)
+        assert isinstance(lives[1], OffDaemon)
+        reason = off_mark.read_off_mark(daemon.context, "SCHEDD").reason
+        assert reason == "DAEMON_SHUTDOWN is true in the ad of b: Load > 5"
+    else:
+        await eventually(lambda: daemon.context.shutdown is None)
+        assert (len(lives), runner.state) == (1, State.RUNNING)
+    assert runner.deaths == 0
+    await runner.stop()
+    await store.stop()
+
+
+@spec("TLS-20")
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [
+        ({}, None),
+        ({"DAEMON_SHUTDOWN": "Load > 5"}, False),
+        ({"DAEMON_SHUTDOWN": "Load > 5", "DAEMON_SHUTDOWN_FAST": "Load > 5"}, True),
+        ({"DAEMON_SHUTDOWN": "Load > 6", "DAEMON_SHUTDOWN_FAST": "Missing > 5"}, None),
+        ({"DAEMON_SHUTDOWN": "1 +"}, None),
+        ({"DAEMON_SHUTDOWN": "time() >= 1000"}, False),
+        ({"DAEMON_SHUTDOWN": "time() > 1000"}, None),
+        ({"DAEMON_SHUTDOWN_FAST": "1"}, True),
+    ],
+)
+def test_what_the_expressions_ask_for(knobs, expected):
+    found = wanted_shutdown(config(**knobs), [ClassAd({"Name": "a"}), ClassAd({"Name": "b", "Load": 6})], 1000.0)
+    assert (None if found is None else found.fast) == expected
+
+
+async def test_a_daemon_that_is_over_is_not_started_again(running):
+    runner, _, lives = running
+    lives[0].context.over = True
+    lives[0].context.stopping.set()
+    await eventually(lambda: runner.state is State.STOPPED)
+    assert (len(lives), runner.deaths) == (1, 0)
 
 
 async def test_a_restart_is_no_death(running):
