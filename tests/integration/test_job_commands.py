@@ -114,8 +114,8 @@ def test_a_user_suspends_a_job_which_stays_so_over_kills_and_lets_it_go_on(perso
 
     wait_until(same)
     assert job_of(personal, cluster).eval("JobStatus") == 7
-    [slot] = personal.roost("status", "-constraint", 'Activity == "Suspended"', "-af", "State").stdout.split()
-    assert slot == "Claimed"
+    suspended = ("status", "-constraint", 'Activity == "Suspended"', "-af", "State")
+    wait_until(lambda: personal.roost(*suspended).stdout.split() == ["Claimed"])
     assert f"Job {cluster}.0 continued" in personal.roost("continue", str(cluster)).stdout
     wait_until(lambda: written.stat().st_size > sizes[-1] and job_of(personal, cluster).eval("JobStatus") == 2)
     assert personal.roost("continue", str(cluster)).stdout == f"Job {cluster}.0: already so\n"
@@ -123,8 +123,14 @@ def test_a_user_suspends_a_job_which_stays_so_over_kills_and_lets_it_go_on(perso
     wait_until(lambda: job_of(personal, cluster).eval("JobStatus") == 7)
     personal.roost("hold", str(cluster))  # what stands still is ended by its signal all the same
     wait_until(lambda: job_of(personal, cluster).eval("RemoteHost") is UNDEFINED)
-    told = [line[:3] for line in (tmp_path / "log").read_text().splitlines() if f"({cluster:03d}.000.000)" in line]
-    assert [event for event in told if event in ("001", "010", "011", "012")] == ["001", "010", "011", "010", "012"]
+
+    def events():
+        lines = (tmp_path / "log").read_text().splitlines()
+        told = [line[:3] for line in lines if f"({cluster:03d}.000.000)" in line]
+        return [event for event in told if event in ("001", "010", "011", "012")]
+
+    wait_until(lambda: events()[-1:] == ["012"])
+    assert events() == ["001", "010", "011", "010", "012"]
     assert job_of(personal, cluster).eval("TotalSuspensions") == 2
     personal.roost("rm", str(cluster), str(idle))
 
