@@ -9,7 +9,7 @@ The tables are in shared.config.knobs.effects, and are made usable when somethin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -182,9 +182,3 @@ def _used(config: Config, idle: Iterable[str]) -> set[str]:
                 found.add(name)
                 todo.append(texts.get(name, ""))
     return found
-
-
-def all_placed() -> Iterator[Placed]:
-    """Everything in the tables and every declared knob, by name."""
-    exact, families = _tables()
-    yield from sorted((*exact.values(), *(one.placed for one in families)), key=lambda one: one.name.lower())

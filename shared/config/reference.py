@@ -18,7 +18,8 @@ How files are read is in [configuration.md](configuration.md).
 A default in the column is text as a file would have it, so `$(X)` in it follows X. An empty one means "not
 defined". In a name, what stands in angle brackets is for you to fill in. A knob marked _no effect_ is known,
 since files written for HTCondor set it, but nothing goes by its value; what stands behind it is what HTCondor does
-with it, and what there is here in its place.
+with it, and what there is here in its place; _in part_ is likewise followed by the part. [effects.md](effects.md) has
+also those of HTCondor's knobs that nothing goes by and that are not on this page.
 """
 
 _TITLES = {

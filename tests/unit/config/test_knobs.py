@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.classad import unparse
-from shared.config import ConfigError, load_config
+from shared.config import ConfigError, effects_page, load_config
 from shared.config.knobs import (
     KNOBS,
     SETTINGS,
@@ -170,6 +170,11 @@ def test_adding_a_knob_is_one_line():
 
 def test_collector_knows_how_long_an_ad_lives():
     assert settings(CollectorSettings).classad_lifetime == 900
+
+
+def test_page_of_effects_is_fresh():
+    written = (ROOT / "docs" / "effects.md").read_text(encoding="utf-8")
+    assert written == effects_page.page(), "run: python -m shared.config.effects_page > docs/effects.md"
 
 
 def test_page_of_knobs_is_fresh():
