@@ -10,6 +10,7 @@ from engine.analyze.report import OUTCOMES, JobReport, Rejection, SlotTerm, Sugg
 from engine.analyze.requirements import Requirements
 from engine.analyze.slots import Mask, Slots
 from engine.analyze.suggestions import suggestions
+from engine.analyze.unadvertised import unadvertised
 from shared.classad import ClassAd
 
 STATES: Final = {
@@ -90,6 +91,7 @@ def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) ->
         suggestions=found,
         last=last if state == "idle" else None,
         also=also,
+        unadvertised=unadvertised(needs),
     )
 
 

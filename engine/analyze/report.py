@@ -76,7 +76,8 @@ class Rejection:
 class JobReport:
     """All about one job. `outcomes` has the keys of OUTCOMES that occur and sums up to `slots`; `users`: who has the
     slots that suit but are busy, with how many; `short`: the amount that is short, with how many slots; `capacity`:
-    slots that suit, partitionable ones taken as empty, whoever has them now."""
+    slots that suit, partitionable ones taken as empty, whoever has them now; `unadvertised`: attributes that its
+    Requirements read and that no slot here ever has, though HTCondor's do, with the reason."""
 
     job: str
     state: str  # idle, running, held, ...: JobStatus in words
@@ -92,6 +93,7 @@ class JobReport:
     suggestions: tuple[Suggestion, ...] = ()
     last: Rejection | None = None
     also: int = 0  # further jobs like this one (same autocluster and state)
+    unadvertised: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,6 +192,7 @@ def job_lines(report: Mapping[str, Any], *, reverse: bool, paint: Paint) -> Iter
     tables = [_terms_lines(report, paint), _slot_terms_lines(report, paint, everything=reverse)]
     for lines in reversed(tables) if reverse else tables:
         yield from lines
+    yield from _unadvertised_lines(report, paint)
     yield from _last_lines(report)
     yield from _suggestion_lines(report, paint)
 
@@ -254,6 +255,16 @@ def _slot_terms_lines(report: Mapping[str, Any], paint: Paint, *, everything: bo
         yield f"    {rejects} {row['accept']:>{width}} {row['slots']:>{width}}  {_cut(row['text'])}"
     if len(rows) > len(shown):
         yield f"    and {len(rows) - len(shown)} more; -reverse shows them"
+
+
+def _unadvertised_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+    reasons: Mapping[str, str] = report.get("unadvertised") or {}  # a gateway of an earlier version says nothing of it
+    if not reasons:
+        return
+    yield ""
+    yield paint.strong("  What HTCondor's slots tell of themselves and slots here never do")
+    for name, why in reasons.items():
+        yield f"    {paint.bad(name)}: {why}"
 
 
 def _last_lines(report: Mapping[str, Any]) -> Iterator[str]:

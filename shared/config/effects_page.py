@@ -15,15 +15,16 @@ Every knob in the manual of HTCondor 23.9.6, and every one that its library know
 - [nothing](#none) goes by it;
 - it is [set by the machine](#set-by-the-machine), and files refer to it.
 
-Whoever sets one that nothing goes by is told: by the daemons whose work it is of, in one line of their logs when they start
-and when a reconfiguration brings it, by `roost config-val -check`, and by `roost config-val NAME`
-([what is checked](configuration.md#what-is-checked)). Names in the scope of a daemon (`SCHEDD.FLOCK_TO`) count, and so do those
-in the scope of a daemon that is not here (`SHADOW.X`). What a macro that has effect takes in by `$(NAME)` is not told, nor is a
-macro that is no knob of HTCondor's.
+Whoever sets one that nothing goes by is told: by the daemons whose work it is of, in one line of their logs when
+they start and when a reconfiguration brings it, by `roost config-val -check`, and by `roost config-val NAME`
+([what is checked](configuration.md#what-is-checked)). Names in the scope of a daemon (`SCHEDD.FLOCK_TO`) count,
+and so do those in the scope of a daemon that is not here (`SHADOW.X`). What a macro that has effect takes in by
+`$(NAME)` is not told, nor is a macro that is no knob of HTCondor's.
 
-In a name, `<SUBSYS>` stands for a daemon of HTCondor's, `<N>` for a number, and anything else in angle brackets is for whoever
-writes the file. This page is made from `shared/config/knobs/effects.py` by `python -m shared.config.effects_page >
-docs/effects.md`; tests compare that with what the code reads, with the names in the manual and with those of the library.
+In a name, `<SUBSYS>` stands for a daemon of HTCondor's, `<N>` for a number, and anything else in angle brackets
+is for whoever writes the file. This page is made from `shared/config/knobs/effects.py` by `python -m
+shared.config.effects_page > docs/effects.md`; tests compare that with what the code reads, with the names in the
+manual and with those of the library.
 """
 
 
