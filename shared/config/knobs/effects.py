@@ -219,10 +219,6 @@ NONE: Final = (
         "LINUX_KERNEL_TUNING_SCRIPT",
     ),
     Answer(
-        "no daemon ends by its own ad: `roost off` and, for power, HIBERNATE do (docs/power.md)",
-        "DAEMON_SHUTDOWN DAEMON_SHUTDOWN_FAST STARTD_NOCLAIM_SHUTDOWN",
-    ),
-    Answer(
         "ads of daemons have a fixed set of attributes; for slots there is STARTD_ATTRS",
         "SCHEDD_ATTRS COLLECTOR_ATTRS NEGOTIATOR_ATTRS HAD_ATTRS DEFRAG_ATTRS SUBMITTER_ATTRS GANGLIAD_ATTRS "
         "<SUBSYS>_ATTRS",
