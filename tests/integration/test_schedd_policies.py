@@ -81,15 +81,14 @@ async def test_limits_on_the_number_of_jobs(tmp_path):
         assert len(await pool.jobs()) == 5
 
 
-async def test_orders_that_execution_points_do_not_take_are_refused(tmp_path):
+async def test_a_job_that_is_vacated_is_stopped_where_it_runs(tmp_path):
     async with Pool(tmp_path) as pool:
         await pool.run_one()
-        with pytest.raises(RemoteFailure) as refusal:
-            await pool.act("suspend", "1.0")
-        assert refusal.value.code == "not-supported"
+        assert await pool.act("continue", "1.0") == {"1.0": "already"}
         assert await pool.act("vacate", "1.0") == {"1.0": "done"}
         await eventually(lambda: pool.startd.deactivated)
         assert pool.startd.deactivated[0].why == "vacate"
+        assert await pool.act("suspend", "1.0") == {"1.0": "wrong-state"}
 
 
 async def test_a_negotiator_job_constraint_hides_jobs(tmp_path):
