@@ -23,7 +23,10 @@ from tests.spec import spec
 from tests.unit.startd.recording import RecordedSlots
 
 NOW = 1_800_000_000.0
-DETECTED = Detected("node1", 8, 4, 16384, 1_000_000, "X86_64", "LINUX", "Debian", 12, "Debian GNU/Linux 12")
+DETECTED = Detected(
+    "node1", 8, 4, 16384, 1_000_000, arch="X86_64", opsys="LINUX", opsys_name="Debian", opsys_major=12,
+    opsys_long_name="Debian GNU/Linux 12",
+)  # fmt: skip
 SAMPLE = Sample(disk_kib=10_000_000, free_swap_kib=500_000, clock_min=754, clock_day=3)
 
 
