@@ -1,6 +1,7 @@
 """Times whole negotiation cycles.
 
     python -m bench.negotiator --slots 10000 --autoclusters 200 --submitters 100 [--pslots] [--claimed F] [--groups G]
+        [--changed F]
     python -m bench.negotiator                 # the table of the aims; some minutes
 
 A cycle is everything between data in hand and decisions in hand: from the resident table of slots, with the ads of
@@ -19,6 +20,7 @@ import sys
 import time
 import tracemalloc
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,7 @@ class Bench:
             for number in range(shape.submitters)
         }
         jobs = shape.jobs or shape.slots * (64 if shape.pslots else 1)
-        self.counts = [max(1, int(jobs / shape.autoclusters * (0.5 + rng.random()))) for _ in range(shape.autoclusters)]
+        self.counts = split_among(jobs, [0.5 + rng.random() for _ in range(shape.autoclusters)])
         self.jobs = [pools.job(shape, number) for number in range(shape.autoclusters)]
 
     def requests(self) -> dict[str, list[Request]]:
@@ -97,7 +99,16 @@ class Bench:
     def snapshot(self, requests: dict[str, list[Request]] | None = None) -> Snapshot:
         return self.table.snapshot(self.config, self.requests() if requests is None else requests, self.records)
 
-    def run(self) -> dict[str, Any]:
+    def news(self, part: float, rng: random.Random) -> None:
+        """Newer ads of some slots: their load and idle times are others."""
+        for name, packed in rng.sample(self.drawn, int(len(self.drawn) * part)):
+            ad = ClassAd.unpack(packed)
+            ad["LoadAvg"] = round(rng.random(), 3)
+            ad["KeyboardIdle"] = rng.randrange(5000)
+            ad["MyCurrentTime"] = 1_700_001_000 + rng.randrange(1000)
+            self.table.put(name, ad.pack())
+
+    def run(self, changed: float = 0.0) -> dict[str, Any]:
         began = time.perf_counter()
         self.snapshot()
         load = time.perf_counter() - began
@@ -107,7 +118,9 @@ class Bench:
         best = cpu = snap = float("inf")
         gc.collect()
         gc.freeze()
+        rng = random.Random(2)
         for number in range(ROUNDS):
+            self.news(changed, rng)
             requests = self.requests()
             began, used = time.perf_counter(), time.process_time()
             snapshot = self.snapshot(requests)
@@ -143,6 +156,12 @@ class Bench:
             self.table.snapshot(self.config, {}, {})
             best = min(best, time.perf_counter() - began)
         return best / len(some) * 1e6
+
+
+def split_among(jobs: int, parts: list[float]) -> list[int]:
+    """So many jobs in all, as whole numbers in these ratios."""
+    ends = [round(jobs * total / sum(parts)) for total in accumulate(parts)]
+    return [max(1, end - begin) for begin, end in pairwise([0, *ends])]
 
 
 def counts(result: Result) -> dict[str, Any]:
@@ -187,6 +206,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--claimed", type=float, default=0.0, help="part of the slots in use, with preemption on")
     parser.add_argument("--groups", type=int, default=0, help="accounting groups")
     parser.add_argument("--jobs", type=int, default=0, help="jobs in all (default: as many as there is room for)")
+    parser.add_argument("--changed", type=float, default=0.0, help="part of the slots with newer ads in each cycle")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     options = parser.parse_args(arguments)
     if options.slots is None:
@@ -201,7 +221,7 @@ def main(arguments: list[str]) -> None:
             options.groups,
             options.jobs,
         )
-        report = {**Bench(shape).run(), **memory(shape)}
+        report = {**Bench(shape).run(options.changed), **memory(shape)}
         for name, value in report.items():
             print(f"{name:<22}{value:>14,}")
     if options.json:

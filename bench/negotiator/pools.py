@@ -103,7 +103,7 @@ def slot(shape: Shape, number: int) -> str:
         "Cpus": cpus,
         "Memory": memory,
         "Disk": rng.randrange(10**8, 10**9),
-        "GPUs": 1 if number % 50 == 0 else 0,
+        "GPUs": (8 if number % 10 == 0 else 0) if shape.pslots else 1 if number % 50 == 0 else 0,
         "MachineResources": '"Cpus Memory Disk Swap GPUs"',
         "PartitionableSlot": "true" if shape.pslots else "false",
         "SlotWeight": "Cpus",

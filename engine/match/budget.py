@@ -24,6 +24,8 @@ Lines = NDArray[np.intp]
 TOLERANCE: Final = 1e-9
 #: Steps and texts of the evaluations of one request: what bounds them is their time.
 _ANY_NUMBER: Final = 1 << 62
+#: Lines that are looked at together first, for one that may be taken.
+_FEW_LINES: Final = 64
 
 
 @dataclass(slots=True)
@@ -56,17 +58,19 @@ class Budget:
     def strictly(self, charges: Floats, used: Bools | None = None) -> int:
         """How many lines of these charges, in order, may be taken without rounding anything up. used: (n,) lines that
         preempt somebody."""
-        total = np.cumsum(charges)
+        total = charges.cumsum()
         before = total - charges
         if used is None and self.free == self.left:
-            fit = int(np.searchsorted(total, self.left + TOLERANCE, side="right"))
+            fit = int(total.searchsorted(self.left + TOLERANCE, side="right"))
         else:
             fits = total <= self.left + TOLERANCE
             free = total - np.cumsum(np.where(used, charges, 0.0)) if used is not None else total
             free_fits = (free <= self.free + TOLERANCE) & (fits | (before < self.left - TOLERANCE))
             fits = free_fits if used is None else np.where(used, fits, free_fits)
             fit = len(fits) if fits.all() else int(np.argmin(fits))
-        return min(fit, int(np.searchsorted(before, self.cap - self.got - TOLERANCE, side="left")))
+        if self.cap == math.inf:
+            return fit
+        return min(fit, int(before.searchsorted(self.cap - self.got - TOLERANCE, side="left")))
 
     def permits(self, weights: Floats, exempt: Bools | None = None, used: Bools | None = None) -> Bools:
         """(n,) bool: may a slot of this weight be taken next?
@@ -84,6 +88,14 @@ class Budget:
             free |= self.free > 0.0
         fits = free if used is None else np.where(used, fits, free)
         return fits if exempt is None else fits | exempt
+
+    def heaviest(self) -> float:
+        """As `permits`, of slots that nobody has: the weight up to which any of them may be taken next."""
+        if self.at_ceiling():
+            return -math.inf
+        if self.left > 0.0 and self.got <= self.preempting and self.free > 0.0:
+            return math.inf
+        return (self.free if self.left > TOLERANCE else min(self.left, self.free)) + TOLERANCE
 
     def at_ceiling(self) -> bool:
         return self.got >= self.cap - TOLERANCE
@@ -107,6 +119,8 @@ def spend(
     had only after the one before; None: each line has a slot of its own. exempt, used: as in `Budget.permits`. What is
     too heavy is passed over, for lighter ones further down.
     """
+    if slots is None:
+        return _spend_on_slots(budget, charges, n, exempt, used)
     taken: list[Lines] = []
     lines = np.arange(len(charges))
     while n > 0 and len(lines):
@@ -121,7 +135,7 @@ def spend(
         fits = budget.permits(
             charges[lines], None if exempt is None else exempt[lines], None if used is None else used[lines]
         )
-        if slots is not None and not fits.all():
+        if not fits.all():
             # A slot whose next line is too heavy gives none of the others.
             owners, index = np.unique(slots[lines], return_index=True)
             fits &= ~np.isin(slots[lines], owners[~fits[index]])
@@ -133,10 +147,57 @@ def spend(
         n -= 1
         rest = np.ones(len(lines), np.bool_)
         rest[: first + 1] = False
-        if slots is not None:
-            rest &= ~np.isin(slots[lines], slots[lines[:first]])
+        rest &= ~np.isin(slots[lines], slots[lines[:first]])
         lines = lines[rest]
     return np.concatenate(taken) if taken else np.zeros(0, np.intp)
+
+
+def _spend_on_slots(budget: Budget, charges: Floats, n: int, exempt: Bools | None, used: Bools | None) -> Lines:
+    """The same where each line is another slot."""
+    taken: list[Lines] = []
+    start = 0
+    while n > 0 and start < len(charges):
+        preempting = None
+        if used is not None and used[start : start + n].any():
+            preempting = used[start : start + n]
+        several = budget.strictly(charges[start : start + n], preempting)
+        if several:
+            taken.append(np.arange(start, start + several))
+            _pay(budget, charges, taken[-1], used)
+            start += several
+            n -= several
+            if not n or start == len(charges):
+                break
+        first = _next(budget, charges, start, exempt, used)
+        if first < 0:
+            break
+        taken.append(np.arange(first, first + 1))
+        _pay(budget, charges, taken[-1], used)
+        n -= 1
+        start = first + 1
+    if len(taken) == 1:
+        return taken[0]
+    return np.concatenate(taken) if taken else np.zeros(0, np.intp)
+
+
+def _next(budget: Budget, charges: Floats, start: int, exempt: Bools | None, used: Bools | None) -> int:
+    """The first line from `start` on that may be taken; -1: none."""
+    if exempt is None and used is None:
+        fits = charges[start:] <= budget.heaviest()
+        first = int(fits.argmax())
+        return start + first if fits[first] else -1
+    size = _FEW_LINES
+    while start < len(charges):
+        some = slice(start, start + size)
+        fits = budget.permits(
+            charges[some], None if exempt is None else exempt[some], None if used is None else used[some]
+        )
+        first = int(fits.argmax())
+        if fits[first]:
+            return start + first
+        start += size
+        size *= 4
+    return -1
 
 
 def _pay(budget: Budget, charges: Floats, lines: Lines, used: Bools | None) -> None:

@@ -51,12 +51,11 @@ from engine.match.slot_arrays import (
     Floats,
     RowNumbers,
     SlotArrays,
-    SortOrders,
     arrays_of,
-    best,
     frame_of,
     parts_cost,
 )
+from engine.match.sort_orders import SortOrders, best
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
 from shared.classad.columnar import OTHER_SIDE, Meter, Probe
@@ -68,7 +67,7 @@ _FEW_MACHINES: Final = 16
 #: Attributes of a job that depend on whose turn it is.
 _BY_TURN = frozenset(("submitternegotiatinggroup", "submitterautoregroup"))
 #: Rows looked up at least; some of them are taken by others before the next spin.
-_FEWEST = 1024
+_FEWEST: Final = 256
 
 
 @dataclass(slots=True)
@@ -163,7 +162,8 @@ class Matchmaker:
         self.pslot_preemption: PslotPreemption | None = None
         if self.preemption is not None and self.preemption.parts.any():
             self.pslot_preemption = PslotPreemption(arrays, self.preemption.parts, self.preemption.current_rank)
-        self.orders = SortOrders(arrays.place)
+        self.orders: SortOrders = snapshot.slots.orders
+        self.orders.begin(arrays.place)
         self.policies = Policies.of(arrays)
         self._flat: dict[int, tuple[Floats, bool]] = {}
         self._left: tuple[tuple[int, int], tuple[bool, float]] | None = None
@@ -401,14 +401,14 @@ class Matchmaker:
             free, level, has_machines, pslot_offers = self._candidates(open_request)
             told = self.keys(open_request.ad, level)
             open_request.ranks = next((key.now for key in told if key.side == OTHER_SIDE), None)
-            keys = [key.now for key in told]
             arrays.check()
         self.considered += arrays.size
-        if level is None and not has_machines:
-            listed, complete = self.orders.best(free, keys, k)
+        if not has_machines:
+            shared, own = [key.now for key in told if key.expr], [key.now for key in told if not key.expr]
+            listed, complete = self.orders.best(free, shared, k, own, arrays.taken_rows, arrays.left)
         else:
             rows = np.flatnonzero(free)
-            listed, complete = best(rows, keys, arrays.place, k), len(rows) <= k
+            listed, complete = best(rows, [key.now for key in told], arrays.place, k), len(rows) <= k
         if open_request.last >= 0 and free[open_request.last]:
             listed = np.concatenate([[open_request.last], listed[listed != open_request.last]])
         epoch = arrays.frame.epoch if has_machines or self.changing else None

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 from engine.fairshare.group_tree import GroupConfig
 from engine.fairshare.priorities import Record
 from engine.match.concurrency_limits import LimitConfig
+from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd
 from shared.classad.columnar import Matching
 from shared.classad.expr import Expr
@@ -124,6 +125,7 @@ class Slots:
 
     matching: Matching
     owner: Callable[[str], str] = machine_of  # of a slot, by its name: the daemon whose ad it is
+    orders: SortOrders = field(default_factory=SortOrders)  # of the rows, as the last cycle left them
 
     OFFERED: ClassVar[str] = "offered"
     NAMED: ClassVar[str] = "named"

@@ -18,7 +18,8 @@ import numpy as np
 
 from engine.match.consumption import Portions
 from engine.match.matchmaker import Matchmaker, OpenRequest
-from engine.match.slot_arrays import Bools, Floats, best
+from engine.match.slot_arrays import Bools, Floats
+from engine.match.sort_orders import best
 from shared.classad.budget import TooExpensive
 
 #: A slot is told of again after so many seconds, while jobs wait for it: a collector may not have known that it sleeps.

@@ -22,6 +22,7 @@ from engine.fairshare.priorities import Record
 from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
 from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot, machine_of
 from engine.match.slot_arrays import HEAVIEST, slot_weight, weights
+from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd, Expr, evaluate
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Frame, Matching, Meter, Table
@@ -97,6 +98,8 @@ class SlotTable:
         self._table = new_table()
         self._table.want(SHOWN)  # now, as later all ads would be read for it
         self._matching = Matching(Frame(self._table), 0.0)
+        self._as_told = Matching(self._table, 0.0)  # the same rows without what a cycle made of them
+        self._orders = SortOrders()
         self._sorted: list[tuple[str, str]] = []  # (natural name, name), in order
         self._fresh: set[str] = set()  # names since the last snapshot
         self._gone = False
@@ -296,8 +299,8 @@ class SlotTable:
                 offered[table.row(name)] = False
         if config.slot_constraint is not None:
             constraint = config.slot_constraint
-            self._matching.meter = Meter(self.owner) if config.monotonic is not None else None
-            passing = self._matching.together(lambda: self._matching.mask(constraint))
+            self._as_told.meter = Meter(self.owner) if config.monotonic is not None else None
+            passing = self._as_told.together(lambda: self._as_told.mask(constraint))
             offered &= passing
         claims = self.claims
         table.companions = {
@@ -306,7 +309,7 @@ class SlotTable:
             Slots.PLACE: self._places(keys),
         }
         return Snapshot(
-            slots=Slots(self._matching, self.owner),
+            slots=Slots(self._matching, self.owner, self._orders),
             requests=requests,
             records=records,
             in_use=self.in_use(config),
@@ -322,8 +325,8 @@ class SlotTable:
         """Slots that a constraint does not let in at this moment, though it did when they were put here. `now`: seconds
         since 1970, what time() gives."""
         self.flush()
-        self._matching.now = now
-        passing = self._matching.together(lambda: self._matching.mask(constraint))
+        self._as_told.now = now
+        passing = self._as_told.together(lambda: self._as_told.mask(constraint))
         return [self._table.keys[row] for row in np.flatnonzero(~passing).tolist()]
 
     def _places(self, keys: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

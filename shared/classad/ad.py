@@ -236,6 +236,12 @@ class ClassAd(MutableMapping[str, Any]):
             return packed
         return self._packed
 
+    @property
+    def packed(self) -> bytes | None:
+        """The bytes that this ad came from, if they say all of it: nothing was written to it, and nothing is around
+        it."""
+        return self._packed if self._chained is None and self.outer is None else None
+
     def check(self) -> ClassAd:
         """This ad, after reading all of it. Raises PackedError if it was unpacked from bytes that are no ad."""
         for _ in self.cells():

@@ -222,6 +222,16 @@ class Column:
         """Find out which tags occur."""
         self.tags = sum(1 << tag for tag in np.flatnonzero(np.bincount(self.tag, minlength=8)).tolist())
 
+    def differs(self, rows: NDArray[np.intp], new: Column) -> Mask:
+        """(m,) bool: where some rows of this column and the m rows of another are not the same, bit by bit."""
+        mine = self.taken(rows)
+        if (self.exact is None) != (new.exact is None):
+            return np.ones(len(rows), np.bool_)
+        other: Mask = (mine.tag != new.tag) | (mine.code != new.code) | (_bits(mine.number) != _bits(new.number))
+        if mine.exact is not None and new.exact is not None:
+            other |= (mine.exact != new.exact) & (mine.tag == INT)
+        return other
+
     def put(self, rows: NDArray[np.intp], new: Column) -> None:
         """Write the rows of another column over some rows of this one. O(rows), and O(n) to count the tags."""
         self.tag[rows] = new.tag
@@ -307,6 +317,11 @@ class Column:
 def repeated(value: Any, size: int, kind: Any) -> NDArray[Any]:
     """An array of one value, which takes no room and can not be written to."""
     return np.broadcast_to(np.array(value, kind), (size,))
+
+
+def _bits(number: Floats) -> NDArray[np.int64]:
+    """So that NaN is itself, and 0.0 is not -0.0."""
+    return np.ascontiguousarray(number).view(np.int64)
 
 
 def _is_repeated(array: NDArray[Any]) -> bool:

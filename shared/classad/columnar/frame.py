@@ -12,7 +12,7 @@ The table itself stays as it is. Replaced columns hold plain values only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,15 @@ class Frame:
     def changed(self) -> None:
         """The arrays of live columns were written to."""
         self.epoch += 1
+
+    @property
+    def replaced(self) -> Set[str]:
+        """Folded names of the columns that are not the table's."""
+        return self._own.keys()
+
+    def changed_rows(self, names: Iterable[str], since: int) -> NDArray[np.intp] | None:
+        """As `Table.changed_rows`, of columns that are the table's."""
+        return self.table.changed_rows(names, since - self._replaced)
 
     # What a table has
 

@@ -23,10 +23,11 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from time import thread_time
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from shared.classad.cells import Cell
 from shared.classad.columnar.column import ABSENT, OTHER, Floats, Mask
 from shared.classad.columnar.frame import Frame
 from shared.classad.columnar.meter import DEAR_S, Meter
+from shared.classad.columnar.probe import Probe
 from shared.classad.columnar.ranks import Ranks
 from shared.classad.columnar.shapes import HIDDEN
 from shared.classad.columnar.table import Stretch, Table
@@ -55,6 +57,8 @@ MAX_CONJUNCTS: Final = 200  # of one condition; what is beyond stays together
 _OWN: Final = frozenset(("my", "self"))
 _TARGET: Final = frozenset(("target", "other"))
 _SPECIAL: Final = _OWN | _TARGET | {"parent", "root", "toplevel"}
+# Calls that give another value at another moment, or when a map or the configuration was read anew.
+_OF_THE_MOMENT: Final = frozenset(("time", "usermap", "userhome"))
 # Calls that give another value every time, or that read names which can not be seen.
 _UNSTEADY: Final = frozenset(
     ("random", "debug", "eval", "unparse", "unresolved", "evalineachcontext", "countmatches")
@@ -62,11 +66,13 @@ _UNSTEADY: Final = frozenset(
 _HASHED: Final = frozenset((int, str, bool))  # equal only if they are the same, together with their type
 _MAX_KNOWN: Final = 100_000  # expressions and shapes of ads
 _MAX_LIVE: Final = 256  # matches kept that hold until live columns change
+_MATCH: Final = -1  # in the place of a term: whether both sides match
+_ERA: Final = 8  # so many moments; results that were not asked for in one, or in the one before, are forgotten
+_FEW: Final = 4  # of so many rows one may change, before a result is made anew rather than mended
 _REQUIREMENTS: Final = AttrRef("Requirements", AttrRef("MY"))
 _RANK: Final = AttrRef("Rank", AttrRef("MY"))
 _NOTHING: Final = Literal(UNDEFINED)
 _NOBODY: Final = ClassAd()
-_UNKNOWN: Final = np.zeros(0, np.bool_)
 _HIDDEN_CONSTANT: Final = re.compile(rf"MY\.'{HIDDEN}[^']*'")
 
 Marks: TypeAlias = "frozenset[tuple[int, str]]"
@@ -114,20 +120,45 @@ class _Needs:
     steady: bool  # whether that is all and always gives the same
     number: int  # the same for the same names
     live: bool  # whether one of the columns changes while results are kept
+    lasting: bool  # whether it gives the same at another moment, and no column is a replaced one
 
 
 Plan: TypeAlias = "list[tuple[Stretch | None, tuple[tuple[Term, _Needs], ...]]]"
+
+
+class _Signs(dict[tuple[object, ...], int]):
+    """A number for each key, which nothing else of the process has: ads that count by an older dict do no harm."""
+
+    _numbers: ClassVar[Iterator[int]] = count()
+
+    def __missing__(self, key: tuple[object, ...]) -> int:
+        number = self[key] = next(self._numbers)
+        return number
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A result in the cache. array: None where the evaluator has to be asked. version: of the table, for which it
+    holds; moment: when it was asked for last, counted in changes of `now`."""
+
+    array: Array | None
+    version: int
+    moment: int
 
 
 class _Other:
     """The ad that meets the table, with its cells by name as parts of cache keys. `shape` is the same number for ads
     with the same expressions."""
 
-    def __init__(
-        self, ad: ClassAd, shape: int, number: Callable[[Expr], int], signs: dict[tuple[object, ...], int]
-    ) -> None:
+    def __init__(self, ad: ClassAd, shape: int, number: Callable[[Expr], int], signs: _Signs) -> None:
         self.ad = ad
         self.shape = shape
+        self.sides: tuple[Term, Term] | None = None  # its Requirements, and those of the rows
+        self.rank: Term | None = None
+        self.era = -1
+        self.results: dict[
+            int, tuple[int, Array]
+        ] = {}  # of an era: lasting ones by term, with the version of the table
         self._number = number
         self._digests: dict[str, object] = {}
         self._known = signs
@@ -137,8 +168,7 @@ class _Other:
         """The same number for ads in which all names of `needs` hold the same."""
         sign = self._signs.get(needs.number)
         if sign is None:
-            key = (needs.number, *map(self.digest, needs.names))
-            sign = self._signs[needs.number] = self._known.setdefault(key, len(self._known))
+            sign = self._signs[needs.number] = self._known[(needs.number, *map(self.digest, needs.names))]
         return sign
 
     def digest(self, name: str) -> object:
@@ -179,7 +209,8 @@ class Matching:
     around one that stands on the job's side. Nothing that an ad can hold raises.
 
     Masks are read-only arrays, shared with the cache: copy before changing. `now` is what time() gives; set it anew for
-    each cycle, which drops what depends on it. Not for several threads at once.
+    each cycle, which drops what depends on it. All else is kept, and where rows change, results are mended in these
+    rows when they are asked for. Not for several threads at once.
 
     `patience` is called between the single evaluations of what has no vector form, which can take long over many rows;
     what it raises ends the question, and nothing else changes. `meter` leaves out rows of owners that are too dear:
@@ -194,17 +225,24 @@ class Matching:
         self._now = now
         self._version, self._layout, self._meaning = table.version, table.layout, table.meaning
         self._bytes = 0
-        self._cache: OrderedDict[tuple[object, ...], Array | None] = OrderedDict()
+        self._cache: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+        self._moment = 0
+        self._passing: list[tuple[object, ...]] = []  # keys of results that hold at this moment only
+        self._left_out = False  # whether some result lacks what the meter left out
+        self._probes: dict[tuple[int, tuple[str, ...]], Probe] = {}  # of changed rows, until others change
         self._roots: dict[tuple[int, int, str | None], Term] = {}
         self._inner: dict[tuple[int, int, Marks, int], Term] = {}
+        self._attributes: dict[str, Term] = {}
         self._plans: dict[tuple[int, int], Plan] = {}
         self._needs: dict[tuple[int, int], _Needs] = {}
         self._numbers: dict[object, int] = {}
-        self._signs: dict[tuple[object, ...], int] = {}
+        self._signs = _Signs()
         self._numbered: dict[int, tuple[Expr, int]] = {}
         self._ranks = Ranks(self)
         self._nodes: dict[tuple[object, ...], tuple[Node, tuple[Expr, ...]]] = {}
-        self._steady: dict[int, _Other] = {}
+        self._steady: dict[int, tuple[ClassAd, _Other]] = {}  # with the ads, so that no other gets the identity of one
+        self._by_bytes: dict[bytes, _Other] = {}  # ads that were held at this moment
+        self._before: dict[bytes, _Other] = {}  # and at the last one
         self._live_epoch = 0
         self._live_matches: dict[tuple[object, ...], Mask] = {}
 
@@ -215,7 +253,21 @@ class Matching:
     @now.setter
     def now(self, now: float) -> None:
         self._now = now
-        self.clear()
+        self._steady.clear()
+        self._before, self._by_bytes = self._by_bytes, {}
+        self._live_matches.clear()
+        if self._left_out:
+            self.clear()
+            return
+        self._moment += 1
+        for key in self._passing:
+            self._drop(key)
+        self._passing.clear()
+        self._ranks.pass_on()
+        if not self._moment % _ERA:
+            oldest = self._moment - 2 * _ERA
+            for key in [key for key, kept in self._cache.items() if kept.moment < oldest]:
+                self._drop(key)
 
     @property
     def cached_bytes(self) -> int:
@@ -226,14 +278,27 @@ class Matching:
         """Forget all results, and what was told by `hold`."""
         self._steady.clear()
         self._cache.clear()
+        self._passing.clear()
+        self._probes.clear()
         self._live_matches.clear()
         self._ranks.clear()
         self._bytes = 0
+        self._left_out = False
 
     def hold(self, ad: ClassAd) -> None:
-        """Promise that an ad will not change until `clear`, so that it need not be looked through at each question."""
+        """Promise that an ad will not change until `now` is set or `clear` called, so that it need not be looked
+        through at each question. One that came in the same bytes as an ad of the last time need not be at all."""
         self._steady.pop(id(ad), None)
-        self._steady[id(ad)] = self._met(ad)
+        packed = ad.packed
+        if packed is None:
+            self._steady[id(ad)] = ad, self._met(ad)
+            return
+        known = self._by_bytes.get(packed) or self._before.get(packed)
+        if known is None:
+            known = self._met(ad)
+            known.ad = ad.copy()  # who gave it may write to it one day
+        self._by_bytes[packed] = known
+        self._steady[id(ad)] = ad, known
 
     def prepare(self, jobs: Iterable[ClassAd], exprs: Iterable[Expr] = ()) -> None:
         """Have all planned that will be asked about some jobs: their matches, ranks, and these expressions of the rows.
@@ -263,24 +328,31 @@ class Matching:
 
     def match(self, job: ClassAd) -> Mask:
         """(rows,) bool: where job and row match each other, as `symmetric_match` says."""
-        own = job.find("requirements")
-        if own is None:
-            return np.zeros(len(self.table), np.bool_)
-        mine = self._root(_expression(own), OTHER_SIDE)
-        theirs = self._root(_REQUIREMENTS, ROW_SIDE, "requirements")
         ad = self._met(job)
+        sides = ad.sides
+        if sides is None:
+            if job.find("requirements") is None:
+                return np.zeros(len(self.table), np.bool_)
+            sides = ad.sides = self.sides(job)
+        mine, theirs = sides
+        if (known := self._known_of(ad, _MATCH)) is not None:
+            return known
 
         def work() -> Mask:
             return self._conjunction(mine, ad) & self._conjunction(theirs, ad)
 
         def shared() -> Mask:
             """One for all jobs that have the same in what either side can read."""
-            needs = self._need(mine, ad), self._need(theirs, ad)
-            if not all(each.steady for each in needs):
+            own, its = self._need(mine, ad), self._need(theirs, ad)
+            if not (own.steady and its.steady):
                 return work()
-            key = ("match", id(mine), *map(ad.sign, needs))
-            if not any(each.live for each in needs):
-                return self.keep(key, work)
+            key = ("match", id(mine), ad.sign(own), ad.sign(its))
+            if not (own.live or its.live):
+                columns, lasting = own.columns + its.columns, own.lasting and its.lasting
+                found = self.keep(key, work, columns, lasting, lambda probe: probe.match(job, everything=True))
+                if lasting:
+                    ad.results[_MATCH] = (self._version, found)
+                return found
             known = self._matches_now().get(key)
             if known is None:
                 known = work()
@@ -290,6 +362,15 @@ class Matching:
             return known
 
         return self._settled(shared)
+
+    def _known_of(self, ad: _Other, which: int) -> Array | None:
+        """A lasting result for an ad (of a term, by its identity, or _MATCH), if the table is the same since."""
+        if ad.era != self._moment // _ERA:  # now and then it is looked for in the cache, which so sees what is in use
+            ad.era = self._moment // _ERA
+            ad.results.clear()
+            return None
+        known = ad.results.get(which)
+        return None if known is None or known[0] != self.table.version else known[1]
 
     def _matches_now(self) -> dict[tuple[object, ...], Mask]:
         """Matches that are true until live columns change."""
@@ -333,13 +414,15 @@ class Matching:
 
     def job_rank(self, job: ClassAd) -> Floats:
         """(rows,) float64: the job's Rank of each row; 0.0 where it is no number."""
-        own = job.find("rank")
-        return self.values(_expression(0.0 if own is None else own), job, OTHER_SIDE)
+        ad = self._met(job, OTHER_SIDE)
+        if ad.rank is None:
+            own = job.find("rank")
+            ad.rank = self._root(_expression(0.0 if own is None else own), OTHER_SIDE)
+        return self._values(ad.rank, ad)
 
     def row_rank(self, job: ClassAd) -> Floats:
         """(rows,) float64: each row's Rank of the job; 0.0 where it is no number."""
-        ad, term = self._met(job), self._root(_RANK, ROW_SIDE, "rank")
-        return self._settled(lambda: self._number_of(term, ad))
+        return self._values(self._root(_RANK, ROW_SIDE, "rank"), self._met(job))
 
     def mask(self, expr: Expr, other: ClassAd | None = None, side: int = ROW_SIDE) -> Mask:
         """(rows,) bool: where an expression is true, or a number that is not zero.
@@ -352,8 +435,16 @@ class Matching:
 
     def values(self, expr: Expr, other: ClassAd | None = None, side: int = ROW_SIDE) -> Floats:
         """(rows,) float64: the value of an expression as a rank; 0.0 where it is no number (or NaN)."""
-        ad, term = self._met(other, side), self._root(expr, side)
-        return self._settled(lambda: self._number_of(term, ad))
+        return self._values(self._root(expr, side), self._met(other, side))
+
+    def _values(self, term: Term, ad: _Other) -> Floats:
+        known = self._known_of(ad, id(term))
+        if known is not None:
+            return known
+        found = self._settled(lambda: self._number_of(term, ad))
+        if self._need(term, ad).lasting:
+            ad.results[id(term)] = (self._version, found)
+        return found
 
     def together(self, work: Callable[[], T]) -> T:
         """The result of several questions asked by `work`, all in one order of the rows: asked again if one of them had
@@ -374,9 +465,13 @@ class Matching:
                 return result
 
     def _forget(self) -> None:
-        self.clear()
+        """The table is another: what holds for rows of before is mended when it is asked for; where rows have other
+        places, or plans would be others, nothing holds."""
         layout, meaning = self.table.layout, self.table.meaning
+        self._probes.clear()
+        self._live_matches.clear()
         if (layout, meaning) != (self._layout, self._meaning):
+            self.clear()
             self._plans.clear()
             self._ranks = Ranks(self)
         if meaning != self._meaning:
@@ -393,7 +488,7 @@ class Matching:
             ad = _NOBODY
         steady = self._steady.get(id(ad))
         if steady is not None:
-            return steady
+            return steady[1]
         shape: list[tuple[str, int]] = []
         above: ClassAd | None = ad
         while above is not None:
@@ -406,14 +501,17 @@ class Matching:
             if above is not None:
                 shape.append(("", 0))
         if max(len(self._numbers), len(self._inner), len(self._signs) // 4) > _MAX_KNOWN:
-            self._signs = {}  # ads that were met before keep counting by the old ones
+            self._signs = _Signs()
             self.clear()
+            self._by_bytes.clear()
+            self._before.clear()
             self._nodes.clear()
             self._meaning = -1
             self._inner.clear()
             self._numbers.clear()
             self._numbered.clear()
             self._roots.clear()
+            self._attributes.clear()
             self._steady.clear()
             self._forget()
         return _Other(ad, self._numbers.setdefault(tuple(shape), len(self._numbers)), self._number, self._signs)
@@ -422,6 +520,8 @@ class Matching:
         """One number for all trees of the same text."""
         known = self._numbered.get(id(expr))
         if known is None:
+            if type(expr) is Literal:  # made for each question: not to be kept
+                return self._numbers.setdefault(unparse_exact(expr), len(self._numbers))
             text = unparse_exact(expr)
             known = self._numbered[id(expr)] = (expr, self._numbers.setdefault(text, len(self._numbers)))
         return known[1]
@@ -487,11 +587,18 @@ class Matching:
 
     def root_of(self, key: str) -> Term:
         """The term of an attribute of the rows."""
-        return self._root(AttrRef(key, AttrRef("MY")), ROW_SIDE, key)
+        known = self._attributes.get(key)
+        if known is None:
+            known = self._attributes[key] = self._root(AttrRef(key, AttrRef("MY")), ROW_SIDE, key)
+        return known
 
     def shapes_of(self, term: Term, ad: _Other) -> tuple[str, ...]:
         """The columns that a root can read and that are expressions in some rows."""
         return self._need(term, ad).shapes
+
+    def leave_out(self) -> None:
+        """Note that the meter left out a row of what is asked."""
+        self._left_out = True
 
     def is_steady(self, term: Term, ad: _Other) -> bool:
         """Whether a root gives the same for the same ads, and can be told what it reads."""
@@ -650,7 +757,7 @@ class Matching:
     def _look_through(self, term: Term, ad: ClassAd) -> _Needs:
         names: set[str] = set()
         columns: set[str] = set()
-        steady = True
+        steady = lasting = True
         seen: set[tuple[int, int]] = set()
         todo: list[tuple[Expr, int]] = [(term.expr, term.side)]
         while todo:
@@ -664,6 +771,8 @@ class Matching:
                     found.extend((place, node.key) for place in _places(node, side))
                 elif isinstance(node, Subscript) or (isinstance(node, Call) and node.key in _UNSTEADY):
                     steady = False
+                elif isinstance(node, Call) and node.key in _OF_THE_MOMENT:
+                    lasting = False
             self.table.want(key for place, key in found if place == ROW_SIDE)
             for place, key in found:
                 if place == ROW_SIDE:
@@ -679,7 +788,8 @@ class Matching:
         order = tuple(sorted(names))
         number = self._numbers.setdefault(("names", order), len(self._numbers))
         live = not self.table.live.isdisjoint(columns)
-        return _Needs(order, tuple(sorted(columns)), shapes, steady, number, live)
+        lasting = lasting and steady and not live and columns.isdisjoint(self.table.replaced)
+        return _Needs(order, tuple(sorted(columns)), shapes, steady, number, live, lasting)
 
     def _number_of(self, term: Term, ad: _Other) -> Floats:
         size = len(self.table)
@@ -701,31 +811,86 @@ class Matching:
                 return None if any(part is None for part in parts) else np.concatenate(parts)
             epoch = self.table.epoch if stop > first else 0
         key = (id(term), start, stop, numbers, epoch, ad.sign(needs))
-        known = self._cache.get(key, _UNKNOWN)
-        if known is not _UNKNOWN:
-            self._cache.move_to_end(key)
-            return known
+        kept = self._cache.get(key)
+        if kept is not None and kept.version == self._version and kept.moment == self._moment:
+            return kept.array
+        mend = None if numbers else lambda probe: probe.of_rows(term, needs, ad, start, stop)
         try:
-            return self.keep(key, lambda: self._compute(term, needs, ad, numbers, start, stop))
+            make = lambda: self._compute(term, needs, ad, numbers, start, stop)  # noqa: E731
+            return self.keep(key, make, needs.columns, needs.lasting, mend, start, stop)
         except Unplannable:
-            self._cache[key] = None
+            self._put(key, None, False)
             return None
 
-    def keep(self, key: tuple[object, ...], make: Callable[[], Array]) -> Array:
-        """What is in the cache under `key`; made if it is not there."""
-        cache = self._cache
-        known = cache.get(key)
-        if known is not None:
-            cache.move_to_end(key)
-            return known
+    def keep(
+        self,
+        key: tuple[object, ...],
+        make: Callable[[], Array],
+        columns: tuple[str, ...],
+        lasting: bool,
+        mend: Callable[[Probe], Array] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> Array:
+        """What is in the cache under `key`; made if it is not there, or holds no more. columns: what it reads, in the
+        rows start to stop; lasting: whether it holds at other moments too; mend: what it is in the rows of a probe, for
+        what is worth it."""
+        kept = self._cache.get(key)
+        if kept is not None and kept.array is not None and self._renew(kept, columns, mend, start, stop):
+            if kept.moment != self._moment:
+                kept.moment = self._moment
+                self._cache.move_to_end(key)
+            return kept.array
+        if kept is not None:
+            self._drop(key)
         result = make()
         result.flags.writeable = False
-        cache[key] = result
-        self._bytes += result.nbytes
-        while self._bytes > self.cache_bytes and len(cache) > 1:
-            _, old = cache.popitem(last=False)
-            self._bytes -= 0 if old is None else old.nbytes
+        self._put(key, result, lasting)
         return result
+
+    def _renew(
+        self,
+        kept: _Kept,
+        columns: tuple[str, ...],
+        mend: Callable[[Probe], Array] | None,
+        start: int,
+        stop: int | None,
+    ) -> bool:
+        """Have a result hold for the table as it is; False if it is to be made anew."""
+        version = self.table.version
+        if kept.version == version:
+            return True
+        probe = self._probes.get((kept.version, columns))
+        if probe is None:
+            rows = self.table.changed_rows(columns, kept.version)
+            if rows is None or len(rows) * _FEW > len(self.table):
+                return False
+            probe = self._probes[kept.version, columns] = Probe(self, rows, {})
+        first, last = probe.between(start, stop)
+        if first < last:
+            if mend is None:
+                return False
+            assert kept.array is not None
+            mended = kept.array.copy()
+            mended[probe.rows[first:last] - start] = mend(probe)
+            mended.flags.writeable = False
+            kept.array = mended
+        kept.version = version
+        return True
+
+    def _put(self, key: tuple[object, ...], array: Array | None, lasting: bool) -> None:
+        cache = self._cache
+        cache[key] = _Kept(array, self.table.version, self._moment)
+        if array is None or not lasting:
+            self._passing.append(key)
+        self._bytes += 0 if array is None else array.nbytes
+        while self._bytes > self.cache_bytes and len(cache) > 1:
+            self._drop(next(iter(cache)))
+
+    def _drop(self, key: tuple[object, ...]) -> None:
+        kept = self._cache.pop(key, None)
+        if kept is not None and kept.array is not None:
+            self._bytes -= kept.array.nbytes
 
     def _compute(self, term: Term, needs: _Needs, ad: _Other, numbers: bool, start: int, stop: int) -> Array:
         if not needs.shapes:
@@ -749,6 +914,7 @@ class Matching:
             return run.numbers(plan) if numbers else run.true(plan)
         keys = self.table.keys
         if not meter.idle and start < stop and all(meter.is_out(keys[row]) for row in range(start, stop)):
+            self._left_out = True
             return np.zeros(stop - start, np.float64 if numbers else np.bool_)
         began = thread_time()
         try:
@@ -764,7 +930,9 @@ class Matching:
         meter = self.meter
         if meter is not None and not meter.idle:
             keys = self.table.keys
+            asked_for = len(rows)
             rows = np.array([row for row in rows.tolist() if not meter.is_out(keys[start + row])], np.intp)
+            self._left_out |= len(rows) < asked_for
         if not len(rows):
             return result
         needs = self._need(term, ad)
@@ -786,6 +954,7 @@ class Matching:
             return self._value_of_row(term, ad, numbers, row)
         key = (self.table.keys[row],)
         if not meter.idle and meter.is_out(key[0]):
+            self._left_out = True
             return 0.0 if numbers else False
         began = thread_time()
         try:

@@ -57,6 +57,22 @@ class Probe:
         self._rows = rows
         self._live = live
         self._columns = Over(live, _Taken(matching.table.columns, rows))
+        self._known: dict[tuple[int, int, int, int], Mask] = {}  # of what reads no live column
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        return self._rows
+
+    def between(self, start: int, stop: int | None) -> tuple[int, int]:
+        """The lines of the rows start to stop; None: to the end."""
+        if not start and stop is None:
+            return 0, len(self._rows)
+        first, last = np.searchsorted(self._rows, (start, len(self._matching.table) if stop is None else stop)).tolist()
+        return first, last
+
+    def of_rows(self, term: Term, needs: _Needs, ad: _Other, start: int, stop: int) -> Mask:
+        """Where a term is true, in the lines of these rows."""
+        return self._true(term, needs, ad, *self.between(start, stop))
 
     def match(self, job: ClassAd, everything: bool = False) -> Mask:
         """(m,) bool: where what reads live columns, in the Requirements of both sides, is true. With `everything` all
@@ -70,7 +86,7 @@ class Probe:
             for stretch, terms in matching.plan_of(root, ad):
                 first, last = 0, len(rows)
                 if stretch is not None:
-                    first, last = np.searchsorted(rows, (stretch.start, stretch.stop)).tolist()
+                    first, last = self.between(stretch.start, stretch.stop)
                 if first == last:
                     continue
                 for term, needs in terms:
@@ -132,6 +148,15 @@ class Probe:
                 yield first, last, Column.of([_cell(value) for value in values], self._matching.table.codes)
 
     def _true(self, term: Term, needs: _Needs, ad: _Other, first: int, last: int) -> Mask:
+        if self._live or not needs.steady:
+            return self._found(term, needs, ad, first, last)
+        key = (id(term), first, last, ad.sign(needs))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._found(term, needs, ad, first, last)
+        return known
+
+    def _found(self, term: Term, needs: _Needs, ad: _Other, first: int, last: int) -> Mask:
         result = np.zeros(last - first, np.bool_)
         for start, stop, shape in self._spans(needs, first, last):
             try:
@@ -168,6 +193,7 @@ class Probe:
             return self._value(term, ad, line)
         key = self._matching.table.keys[int(self._rows[line])]
         if not meter.idle and meter.is_out(key):
+            self._matching.leave_out()
             return UNDEFINED
         began = thread_time()
         try:

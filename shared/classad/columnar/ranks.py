@@ -41,12 +41,15 @@ class _Part:
     known: dict[tuple[object, ...], Vector | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Made:
-    """An attribute as a column of values, and a number that no other such column has."""
+    """An attribute as a column of values, and a number that no other such column has. version: of the table, for which
+    it was made last or found to hold; lasting: whether it holds at other moments."""
 
     column: Column
     serial: int
+    version: int
+    lasting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,11 @@ class Ranks:
         """Forget what was evaluated."""
         self._columns.clear()
 
+    def pass_on(self) -> None:
+        """Forget what holds at one moment only."""
+        for key in [key for key, made in self._columns.items() if not made.lasting]:
+            del self._columns[key]
+
     def values(self, term: Term, ad: _Other) -> NDArray[np.float64] | None:
         """(rows,) float64: the value of a root as a rank; None if it has to be found in another way."""
         matching = self._matching
@@ -97,7 +105,9 @@ class Ranks:
             if made is None:
                 return None
             number = made.column.number
-            return matching.keep((made.serial, "number"), lambda: np.where(np.isnan(number), 0.0, number))
+            return matching.keep(
+                (made.serial, "number"), lambda: np.where(np.isnan(number), 0.0, number), (), made.lasting
+            )
         found = self._found(term, ad)
         if found is None:
             return None
@@ -109,9 +119,10 @@ class Ranks:
             run = Run(Over(columns, table.columns), table.codes, 0, len(table), matching.now, matching.patience)
             return run.numbers(plan)
 
+        needs = matching.need(term, ad)
         key = (id(term), *serials, matching.epoch_of(term, ad), *map(ad.digest, outer.names))
         try:
-            return matching.keep(key, lambda: with_room(work))
+            return matching.keep(key, lambda: with_room(work), needs.columns, needs.lasting)
         except Unplannable:
             self._outers[id(term), ad.shape] = None
             return None
@@ -208,7 +219,15 @@ class Ranks:
             value = part.known[digests]
             values.append(value)
             sign.append(digests if value is None else (value.tags, repr(value.number), value.code))
+        needs = matching.need(matching.root_of(key), ad)
+        version = matching.table.version
         made = self._columns.get(tuple(sign))
+        if made is not None and made.version != version:
+            changed = matching.table.changed_rows(needs.columns, made.version)
+            if changed is None or len(changed):
+                made = None
+            else:
+                made.version = version
         if made is None:
             try:
                 column = self._make(key, parts, values, ad.ad)
@@ -216,7 +235,7 @@ class Ranks:
                 self._parts[key, ad.shape] = None
                 return None
             self._serial += 1
-            made = self._columns[tuple(sign)] = _Made(column, self._serial)
+            made = self._columns[tuple(sign)] = _Made(column, self._serial, version, needs.lasting)
             if len(self._columns) > MAX_COLUMNS:
                 self._columns.popitem(last=False)
         else:

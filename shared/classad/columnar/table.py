@@ -6,6 +6,7 @@ neighbours, so that what differs between shapes is evaluated on slices. The orde
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +25,10 @@ from shared.classad.quick import QuickAd, picks
 
 PREVIEW: Final = 256  # ads of a flush that are looked through for what their policies refer to
 MAX_SHAPES: Final = 2_000  # of one attribute; one with more is left to the scalar gear
+MAX_CHANGES: Final = 4  # changed cells for each row of the table, and some more: so many are known by flush
+FEW_CHANGES: Final = 1_000
 POLICIES: Final = ("requirements", "rank")
+_NO_ROWS: Final = np.zeros(0, np.intp)
 _SPECIAL: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel"))
 
 
@@ -63,6 +67,7 @@ class Table:
         self._known_exprs: dict[str, set[int]] = {}
         self.live: frozenset[str] = frozenset()  # see Frame; the columns of a table change in `flush` only
         self.live_from = self.epoch = 0
+        self.replaced: frozenset[str] = frozenset()
         self.columns: dict[str, Column] = {}
         self.special = False  # whether an ad may have an attribute called MY, TARGET and the like
         self.companions: dict[str, NDArray[Any]] = {}
@@ -81,6 +86,10 @@ class Table:
         self._unshapely: set[str] = set()
         self._stretches: dict[tuple[str, ...], list[Stretch]] = {}
         self._names: dict[int, tuple[Expr, frozenset[str]]] = {}
+        # By flush: the version after it, and the rows in which a column has another cell than before.
+        self._changes: deque[tuple[int, int, dict[str, NDArray[np.intp]]]] = deque()  # with how many cells
+        self._changes_from = 0  # the version after which they are all there
+        self._changed_cells = 0
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -137,12 +146,36 @@ class Table:
         self._rows = {key: row for row, key in enumerate(self._keys)}
         self.special = special
         self._wanted = ()
+        self._forget_changes()
         for name, column in self.columns.items():
             self._known_exprs[name] = set(np.unique(column.code[column.tag == OTHER]).tolist())
         self.version += 1
         self.layout += 1
         self.meaning += 1
         self.want(wanted)
+
+    def changed_rows(self, names: Iterable[str], since: int) -> NDArray[np.intp] | None:
+        """(m,) rows, ascending, in which one of these columns may hold something else than at the version `since`;
+        None: that is not known, or the rows are others or have other places since then."""
+        if since == self.version:
+            return _NO_ROWS
+        if since < self._changes_from or since > self.version:
+            return None
+        parts = [rows[name] for version, _, rows in self._changes if version > since for name in names if name in rows]
+        return np.unique(np.concatenate(parts)) if parts else _NO_ROWS
+
+    def _note_changes(self, written: dict[str, NDArray[np.intp]]) -> None:
+        cells = 1 + sum(map(len, written.values()))
+        self._changes.append((self.version, cells, written))
+        self._changed_cells += cells
+        while self._changed_cells > MAX_CHANGES * len(self._keys) + FEW_CHANGES:
+            self._changes_from, lost, _ = self._changes.popleft()
+            self._changed_cells -= lost
+
+    def _forget_changes(self) -> None:
+        """Rows come, go or change places: what is known of one is of no use any more."""
+        self._changes.clear()
+        self._changes_from, self._changed_cells = self.version, 0
 
     def _plain_names(self) -> tuple[str, ...]:
         """The wanted attributes in order: the same object while these are the same."""
@@ -203,6 +236,7 @@ class Table:
             self._reorder(np.flatnonzero(keep))
         if reshaped:
             self._reshape(shaped)
+            self._forget_changes()
         return len(fresh) + len(removed)
 
     def _look_at_meaning(self, new: dict[str, Column]) -> None:
@@ -223,12 +257,17 @@ class Table:
         """Write new versions of rows; whether expressions changed."""
         rows = np.array([self._rows[key] for key in changed], dtype=np.intp)
         reshaped = False
+        written: dict[str, NDArray[np.intp]] = {}
         for name, part in new.items():
             column = self.columns[name]
+            other = column.differs(rows, part)
+            if not other.any():
+                continue
             if name in self._shapes or name in self._unshapely:
-                reshaped = reshaped or not np.array_equal(column.code[rows], part.code)
-                reshaped = reshaped or not np.array_equal(column.tag[rows] == OTHER, part.tag == OTHER)
+                reshaped = reshaped or bool(np.any(other & ((column.tag[rows] == OTHER) | (part.tag == OTHER))))
+            written[name] = rows[other]
             column.put(rows, part)
+        self._note_changes(written)
         for key, packed in changed.items():
             self._ads[self._rows[key]] = packed
         return reshaped
@@ -399,6 +438,7 @@ class Table:
             if not np.array_equal(order, np.arange(len(order))):
                 self._reorder(order)
                 self.version += 1
+                self._forget_changes()
         self._stretches.clear()
 
     def _forget_shapes(self) -> None:

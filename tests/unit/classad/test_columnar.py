@@ -430,3 +430,88 @@ def test_columns_of_one_kind_are_made_as_all_others_are(cells):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
             assert np.signbit(one).tolist() == np.signbit(other).tolist() if name == "number" else True
+
+
+# What is kept from one moment to another
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_kept_is_mended_where_rows_change(seed):
+    """One Matching through many changes, with the same jobs read anew, against the evaluator."""
+    rng = random.Random(seed)
+    policies = [expression(rng, rng.choice((1, 2, 3))) for _ in range(3)] + ["a > time() - 4", 'TARGET.s == "b" && x']
+    ads = {str(n): flat_ad(rng, policies) for n in range(40)}
+    matching = Matching(table_of(ads), NOW)
+    jobs = [flat_ad(rng, policies).pack() for _ in range(4)]
+    for _ in range(6):
+        matching.now = NOW
+        for packed in jobs:
+            job = ClassAd.unpack(packed)
+            matching.hold(job)
+            compare_matches(matching, ads, job)
+        for key in rng.sample(sorted(ads), rng.choice((0, 1, 3, 20))):
+            ads[key] = flat_ad(rng, policies)
+            matching.table.put(key, ads[key])
+        matching.table.flush()
+
+
+def test_a_rank_with_the_text_of_the_requirements_is_another_thing():
+    job = parse_ad("[ Requirements = TARGET.a; Rank = TARGET.a ]")
+    ads = {"1": parse_ad("[ a = 3; Requirements = true ]"), "2": parse_ad("[ a = 0; Requirements = true ]")}
+    matching = Matching(table_of(ads), NOW)
+    for _ in range(3):
+        compare_matches(matching, ads, job)
+
+
+def test_a_kept_result_takes_the_type_of_a_changed_cell_into_account():
+    job = parse_ad("[ Requirements = TARGET.a =?= 1; Rank = TARGET.a ]")
+    matching = Matching(table_of({str(n): parse_ad("[ a = 1; Requirements = true ]") for n in range(9)}), NOW)
+    for value in ("1.0", "true", "1", '"1"', "undefined", "error"):
+        ad = parse_ad(f"[ a = {value}; Requirements = true ]")
+        matching.match(job)
+        matching.table.put("4", ad)
+        matching.table.flush()
+        assert dict(zip(matching.table.keys, matching.match(job).tolist(), strict=True))["4"] is (value == "1")
+        ranks = dict(zip(matching.table.keys, matching.job_rank(job).tolist(), strict=True))
+        assert ranks["4"] == (1.0 if value in ("1.0", "true", "1") else 0.0)
+
+
+def test_an_ad_that_is_written_to_after_it_was_held_is_another_one():
+    job = ClassAd.unpack(parse_ad("[ b = 5; Requirements = TARGET.a > MY.b ]").pack())
+    matching = Matching(table_of({"1": parse_ad("[ a = 7; Requirements = true ]")}), NOW)
+    matching.hold(job)
+    assert matching.match(job).tolist() == [True]
+    job["b"] = 9
+    matching.now = NOW + 1
+    assert matching.match(job).tolist() == [False]
+    again = ClassAd.unpack(parse_ad("[ b = 5; Requirements = TARGET.a > MY.b ]").pack())
+    matching.hold(again)
+    assert matching.match(again).tolist() == [True]
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten():
+    matching = Matching(table_of({str(n): parse_ad(f"[ a = {n}; Requirements = true ]") for n in range(1000)}), NOW)
+    sizes = []
+    for moment in range(400):
+        matching.now = NOW + moment
+        job = parse_ad(f"[ b = {moment}; Requirements = TARGET.a > MY.b; Rank = {moment}.5 ]")
+        matching.hold(job)
+        matching.match(job)
+        matching.job_rank(job)
+        sizes.append(matching.cached_bytes)
+    assert max(sizes[200:]) <= max(sizes[:200])
+
+
+def test_a_table_tells_which_rows_changed():
+    table = table_of({str(n): parse_ad(f"[ a = {n}; b = 1; Requirements = a ]") for n in range(5)})
+    table.want(["a", "b"])
+    first = table.version
+    table.put("3", parse_ad("[ a = 3; b = 2; Requirements = a ]"))
+    table.flush()
+    row = table.row("3")
+    assert table.changed_rows(["a"], first).tolist() == []
+    assert table.changed_rows(["a", "b"], first).tolist() == [row]
+    assert table.changed_rows(["b"], table.version).tolist() == []
+    table.put("new", parse_ad("[ a = 1 ]"))
+    table.flush()
+    assert table.changed_rows(["b"], first) is None
