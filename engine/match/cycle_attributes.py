@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from engine.fairshare.group_tree import ROOT
 from engine.match.model import CycleConfig, Request, Slots
-from shared.classad.columnar import Frame
+from shared.classad.columnar import Frame, Table
 from shared.classad.columnar.column import ABSENT, INT, REAL, STRING, Column
 from shared.classad.expr import Expr
 
@@ -51,19 +51,19 @@ def mentioned(frame: Frame, others: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if name in _NAMES or _SLOT.fullmatch(name))
 
 
-def names_of(frame: Frame, config: CycleConfig, requests: Iterable[Request]) -> list[str]:
+def names_of(table: Table | Frame, config: CycleConfig, requests: Iterable[Request]) -> list[str]:
     """All names, folded, in the knobs, and in the jobs' Requirements and Rank and what these lead to in the jobs."""
     names: set[str] = set()
     for expr in (config.pre_job_rank, config.post_job_rank, config.preemption_requirements, config.preemption_rank):
         if expr is not None:
-            names |= frame.names(expr)
+            names |= table.names(expr)
     for request in requests:
         todo = ["requirements", "rank", "concurrencylimits"]
         seen = set(todo)
         while todo:
             cell = request.ad.find(todo.pop())
             if isinstance(cell, Expr):
-                fresh = frame.names(cell) - seen
+                fresh = table.names(cell) - seen
                 seen |= fresh
                 todo.extend(fresh)
         names |= seen

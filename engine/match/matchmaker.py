@@ -39,7 +39,6 @@ from engine.match.preemption import (
     BY_RANK,
     CHARGED_NAMES,
     FREE,
-    USER_NAMES,
     Preemption,
     PslotOffer,
     PslotPreemption,
@@ -47,6 +46,7 @@ from engine.match.preemption import (
 )
 from engine.match.slot_arrays import (
     NAMES,
+    USER_NAMES,
     Bools,
     Floats,
     RowNumbers,

@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 from engine.match.carving import weights_of
 from engine.match.consumption import Policies, Portions
 from engine.match.model import CycleConfig
-from engine.match.slot_arrays import MY, STANDARD, Bools, Floats, RowNumbers, SlotArrays
+from engine.match.slot_arrays import MY, STANDARD, USER_NAMES, Bools, Floats, RowNumbers, SlotArrays
 from shared.classad import ClassAd, parse_expr
 from shared.classad.columnar import Frame, Probe
 from shared.classad.columnar.column import ABSENT, INT, OTHER, REAL, STRING, Column
 from shared.classad.expr import AttrRef, Binary, Expr, Literal, Parens, fold
 
-#: Who has a slot: first whoever already waits to preempt it (PRE-06), then its user.
-USER_NAMES: Final = ("PreemptingAccountingGroup", "PreemptingUser", "AccountingGroup", "RemoteUser")
 #: Who is charged for it.
 CHARGED_NAMES: Final = USER_NAMES[2:]
 

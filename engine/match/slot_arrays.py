@@ -45,6 +45,8 @@ NAMES: Final = (
     "start",
     "rank",
 )
+#: Who has a slot: first whoever already waits to preempt it (PRE-06), then its user.
+USER_NAMES: Final = ("PreemptingAccountingGroup", "PreemptingUser", "AccountingGroup", "RemoteUser")
 #: A heavier slot is a mistake, and infinity in an accounting record would stay there for ever.
 HEAVIEST: Final = 1e9
 STANDARD: Final = ("Cpus", "Memory", "Disk")

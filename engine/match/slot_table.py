@@ -19,9 +19,10 @@ import numpy as np
 
 from engine.fairshare.claim_charging import charged_to
 from engine.fairshare.priorities import Record
+from engine.match import cycle_attributes
 from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
 from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot, machine_of
-from engine.match.slot_arrays import HEAVIEST, slot_weight, weights
+from engine.match.slot_arrays import HEAVIEST, NAMES, USER_NAMES, slot_weight, weights
 from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd, Expr, evaluate
 from shared.classad.cells import PackedError
@@ -272,6 +273,9 @@ class SlotTable:
 
     def flush(self) -> None:
         """Bring the columns up to date with what was put and dropped since the last time: some 20 us a slot."""
+        if not len(self._table):  # later each new column has all ads read
+            knobs = cycle_attributes.names_of(self._table, self._config, ())
+            self._table.want([*NAMES, *map(str.lower, USER_NAMES), *knobs])
         try:
             self._table.flush()
         except PackedError:
