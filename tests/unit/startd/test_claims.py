@@ -116,6 +116,10 @@ def test_a_request_that_comes_again_after_its_claim_has_ended_gets_no_other():
     assert conditions(manager) == before
     other = manager.request(replace(asked, request_id="r2"), ad, 4.0)
     assert not isinstance(other, Refused)  # the slot itself may be had
+    manager.vacate(other.claim.claim_id, "released by the schedd", graceful=True, now=3604.0)  # a clock that was set
+    third = manager.request(replace(asked, request_id="r3"), ad, 3605.0)
+    manager.vacate(third.claim.claim_id, "released by the schedd", graceful=True, now=6.0)
+    assert all(isinstance(manager.request(replace(asked, request_id=r), ad, 7.0), Refused) for r in ("r1", "r2", "r3"))
 
 
 class Claims(RuleBasedStateMachine):

@@ -20,6 +20,8 @@ from shared.past_claims import Past
 #: How long, and how many of a slot, claims that are over are remembered for the negotiator. A broker that is away for
 #: longer takes the lead from whoever charges.
 PAST_S, MOST_PAST = 120.0, 16
+#: Claims that are over whose requests are known again, should they come a second time: by number, as clocks are set.
+MOST_OVER = 10_000
 
 
 class SlotTable:
@@ -35,7 +37,7 @@ class SlotTable:
         self.claims: dict[str, Claim] = {}
         self.waiting: dict[str, WaitingClaim] = {}  # by claim id, in the order in which they were accepted
         self.requests: dict[str, str] = {}  # request id -> claim id
-        self._over: dict[str, float] = {}  # request id -> when its claim ended
+        self._over: dict[str, None] = {}  # request ids of claims that ended, oldest first
         self.machine_orders = MachineOrders()
         self.asleep = False  # the machine is, or is about to be: nothing is lent
         self.effects = SlotEffects()  # of the operation that goes on
@@ -160,13 +162,16 @@ class SlotTable:
         self._remember(slot, claim, now)
         del self.claims[claim.claim_id]
         self.requests.pop(claim.request_id, None)
-        self._over = {one: at for one, at in self._over.items() if abs(now - at) < PAST_S} | {claim.request_id: now}
+        self._over[claim.request_id] = None
+        if len(self._over) > MOST_OVER:
+            del self._over[next(iter(self._over))]
         self.effects.claims[claim.claim_id] = None
         broken = broken and claim.vacate_code != VacateReason.RELEASED
         self.effects.ended.append(ClaimEnd(claim, claim.end_reason, broken))
 
     def is_over(self, request_id: str) -> bool:
-        """Whether this request was granted, and its claim ended not long ago, in this life of the startd."""
+        """Whether this request was granted in this life of the startd, and its claim is among the MOST_OVER last to
+        end."""
         return request_id in self._over
 
     def _remember(self, slot: Slot, claim: Claim, now: float) -> None:
