@@ -548,7 +548,7 @@ class Claims:
 
     def _give_up(self, claim: Claim, reason: str) -> None:
         """Give up a claim that waits, or has just got its slot."""
-        self.context.log.info("claim_give_upn", slot=claim.slot, reason=reason)
+        self.context.log.info("claim_given_up", slot=claim.slot, reason=reason)
         job = self.table.get(claim.waits) if claim.waits is not None else None
         if job is not None and job.status == JobStatus.IDLE:
             self._unmatched(job, claim.slot, reason)
