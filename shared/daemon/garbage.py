@@ -42,12 +42,12 @@ class ShortCollections:
         freeze()
 
     def stop(self) -> None:
+        """What is frozen stays so: a process that ends would look at all of it once more."""
         if self._loop is None:
             return
         self._loop = None
         gc.callbacks.remove(self._look)
         gc.set_threshold(*self._before)
-        gc.unfreeze()
 
     def _look(self, phase: str, told: Mapping[str, Any]) -> None:
         """Called around each collection, in the thread that needed room."""
