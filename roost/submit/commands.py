@@ -147,8 +147,9 @@ class Commands:
         text = self.text(given) if given else None
         if text is None:
             return None
-        if re.fullmatch(r"[-+]?[0-9]+", text.strip()):  # which as an expression must not begin with 0
-            return int(text)
+        # An expression's number must not begin with 0.
+        if (plain := re.fullmatch(r"([-+]?)0*([0-9]{1,18})", text.strip())) is not None:
+            return int(plain[1] + plain[2])
         value = evaluate(self.parsed(given, given), _EMPTY)
         if isinstance(value, bool | int | float):
             return value
