@@ -45,10 +45,9 @@ from shared.bus.statements import GATEWAY_KEY, Keys, Signer
 from shared.bus.topology import role_of
 from shared.config import Config
 from shared.config.dynamic import Dynamic
-from shared.config.errors import Problem
+from shared.config.errors import Problem, warning_lines
 from shared.config.knobs.base import to_list
 from shared.config.knobs.tls import TlsSettings
-from shared.config.telling import warning_lines
 from shared.daemon import logs
 from shared.daemon.base import Daemon
 from shared.daemon.main import keys_in, make_context, name_of, signer_in, trace

@@ -9,18 +9,17 @@ The tables are in shared.config.knobs.effects, and are made usable when somethin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Final
 
 from shared.config.config import DETECTED, Config
-from shared.config.errors import Problem
+from shared.config.errors import NoEffect, Problem
 from shared.config.knobs import KNOBS, SETTINGS
 from shared.config.knobs.effects import DAEMONS, GIVEN, NONE, PART, Answer
 from shared.config.macros import DEFAULT, Macro, references
-from shared.config.telling import MEND, NoEffect
 
 SUBSYSTEMS: Final = frozenset(DAEMONS.split())
 _ANY: Final = "[A-Za-z0-9_.]+"
@@ -134,7 +133,7 @@ def in_vain(config: Config) -> list[Problem]:
         return []
     used = _used(config, found.keys())
     return [
-        NoEffect(f"{macro.name} has no effect: {why}", macro.source, MEND, knob=macro.name, why=why)
+        NoEffect(f"{macro.name} has no effect: {why}", macro.source, knob=macro.name, why=why)
         for key, (macro, why) in found.items()
         if key not in used
     ]
@@ -170,10 +169,10 @@ def _is_told_by_value(name: str) -> bool:
     return name in _BY_VALUE or name.startswith(_BY_VALUE[:2])
 
 
-def _used(config: Config, idle: Iterable[str]) -> set[str]:
+def _used(config: Config, idle: Set[str]) -> set[str]:
     """Names, in lower case, that a macro with effect, or one of somebody's own, takes in by $(NAME)."""
     texts = {macro.name.lower(): macro.text for macro in config.macros()}
-    todo = [text for name, text in texts.items() if name not in set(idle)]
+    todo = [text for name, text in texts.items() if name not in idle]
     found: set[str] = set()
     while todo:
         for reference in references(todo.pop()):

@@ -28,8 +28,8 @@ from shared.bus.spool import spool_file
 from shared.bus.statements import Keys, Signer, signer_of
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
+from shared.config.errors import warning_lines
 from shared.config.knobs.tls import TlsSettings
-from shared.config.telling import warning_lines
 from shared.daemon import closed_files, instance_lock, logs, orders
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from shared.config import Config, ConfigError
-from shared.config.telling import warning_lines
+from shared.config.errors import warning_lines
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.config_query import describe_config

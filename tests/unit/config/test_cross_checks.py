@@ -3,8 +3,8 @@
 import pytest
 
 from shared.config import load_config
+from shared.config.errors import warning_lines
 from shared.config.knobs import SETTINGS
-from shared.config.telling import warning_lines
 from tests.spec import spec
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shared.config import load_config
+from shared.config.errors import NoEffect
 from shared.config.knobs import SETTINGS
-from shared.config.telling import NoEffect
 
 OWN = {
     "groups": """
