@@ -50,6 +50,7 @@ from shared.config.knobs.base import to_list
 from shared.config.knobs.tls import TlsSettings
 from shared.daemon import logs
 from shared.daemon.base import Daemon
+from shared.daemon.garbage import ShortCollections
 from shared.daemon.main import keys_in, make_context, name_of, signer_in, trace
 from shared.daemon.runner import Runner
 from shared.daemon.startup import make_daemon_or_reset, set_config_loader
@@ -319,6 +320,8 @@ async def run(
     name = name_of("SCHEDD", config, None)
     logs.identify("pool", name)
     trace("pool", config, name)
+    collections = ShortCollections()
+    collections.start()
     starting = asyncio.create_task(pool.start(), name="start")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
@@ -337,6 +340,7 @@ async def run(
             announce(pool)
             await stopping
     finally:
+        collections.stop()
         starting.cancel()
         stopping.cancel()
         await asyncio.gather(starting, stopping, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Keeps collections of garbage short, as nothing else happens meanwhile.
+"""Keeps collections of garbage short in a process of daemons, as nothing else happens meanwhile.
 
 A full collection looks at every object that is not frozen (gc.freeze), and frees what waits in cycles. A daemon's
 modules, routes and models of messages stay anyway, and so does most of what it knows of jobs, slots and ads, which goes

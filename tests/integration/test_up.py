@@ -203,3 +203,29 @@ def test_the_same_on_real_servers(pool, amqp_url, redis_url, tmp_path):
     pool.kill()
     pool.start("-amqp", amqp_url, "-redis", redis_url, "-cpus", "1", "-memory", "1024")
     assert "alice@x 77.0" in pool.roost("userprio", "-allusers", "-af", "Name", "PriorityFactor").stdout
+
+
+_WATCHED = """
+import asyncio, gc, os, signal, sys
+from pathlib import Path
+from roost import up
+from shared.daemon.garbage import THRESHOLDS
+
+def announce(pool):
+    assert gc.get_threshold() == THRESHOLDS and gc.get_freeze_count() > 10_000
+    os.kill(os.getpid(), signal.SIGTERM)
+
+directory = Path(sys.argv[1])
+up.prepare(directory)
+asyncio.run(up.run(up.Plan(directory, knobs={"ROOST_GATEWAY_PORT": "0", "RUNBENCHMARKS": "false"}), announce))
+assert gc.get_threshold() != THRESHOLDS
+"""
+
+
+def test_collections_of_garbage_are_short_in_a_personal_pool_too(pool):
+    """Its daemons are one process, with one garbage collector."""
+    program = [sys.executable, "-c", _WATCHED, str(pool.directory)]
+    process = Leashed(program, log=pool.directory / "other.log", env=pool.environment(), cwd=ROOT)
+    ended(process)
+    assert process.returncode == 0, process.tail()
+    process.close()
