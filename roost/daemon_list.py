@@ -21,7 +21,7 @@ from shared.config import Config
 from shared.config.knobs import KNOBS
 from shared.config.knobs.base import to_list
 from shared.daemon.base import Daemon
-from shared.job_text import BadJobText, environment, words_v2
+from shared.job_text import BadJobText, arguments, environment, quoted
 
 #: Subsystem -> module and class of each daemon that runs only where DAEMON_LIST names it.
 OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
@@ -170,7 +170,8 @@ def _by_arguments(config: Config, member: Member, warnings: list[str]) -> Member
         return member  # HAD_ARGS is told of as a knob that nothing goes by
     place = _place(config, knob)
     try:
-        words = _words((config.get(f"{member.word}_ARGS") or "").strip())
+        text = config.get(knob) or ""
+        words = arguments(quoted(text), text)
     except BadJobText as error:
         warnings.append(f"{place}{knob} can not be read, and is left out: {error}")
         return member
@@ -191,19 +192,12 @@ def _by_arguments(config: Config, member: Member, warnings: list[str]) -> Member
     return member
 
 
-def _words(text: str) -> list[str]:
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        return words_v2(text[1:-1].replace('""', '"'))
-    return text.split()
-
-
 def _macros(config: Config, word: str, warnings: list[str]) -> Mapping[str, str]:
     knob = f"{word}_ENVIRONMENT"
-    text = (config.get(f"{word}_ENVIRONMENT") or "").strip()
-    quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    text = (config.get(knob) or "").strip()
     place = _place(config, knob)
     try:
-        variables = environment(text[1:-1].replace('""', '"') if quoted else None, text)
+        variables = environment(quoted(text), text)
     except BadJobText as error:
         warnings.append(f"{place}{knob} can not be read, and is left out: {error}")
         return {}

@@ -78,6 +78,13 @@ def _quote(word: str) -> str:
     return "".join(pieces)
 
 
+def quoted(text: str) -> str | None:
+    """What stands in double quotes, which makes a text of a file one of the new form, with doubled ones within as one;
+    None for the old form."""
+    text = text.strip()
+    return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else None
+
+
 def arguments(new: str | None, old: str | None) -> list[str]:
     """The arguments of a job from its Arguments (new) or Args (old) attribute."""
     if new is not None:

@@ -25,7 +25,7 @@ from shared.daemon.events import announce
 from shared.daemon.metrics import Counter, Declared, Gauge, register
 from shared.daemon.periodic import PeriodicDaemon, remaining_s
 from shared.daemon.pool_ads import pool_ads
-from shared.job_text import words_v2
+from shared.job_text import quoted, words_v2
 from shared.messages.events import RoosterRound
 
 #: Of the lead among several roosters, seconds.
@@ -133,10 +133,9 @@ class Rooster(PeriodicDaemon):
 def rules_of(settings: RoosterSettings) -> Rules:
     """The policy as configured. Raises ConfigError."""
     text = (settings.rooster_wakeup_cmd or "").strip()
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        text = text[1:-1].replace('""', '"')
+    inside = quoted(text)
     try:
-        command = tuple(words_v2(text))
+        command = tuple(words_v2(text if inside is None else inside))
     except ValueError as error:
         raise ConfigError((Problem(f"ROOSTER_WAKEUP_CMD is {text[:200]!r}: {error}"),)) from error
     if command and not os.path.isabs(command[0]):

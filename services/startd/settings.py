@@ -29,7 +29,7 @@ from shared.config import Config
 from shared.config.errors import config_error
 from shared.config.knobs import StartdSettings
 from shared.errors import ConfigurationError
-from shared.job_text import BadJobText, environment
+from shared.job_text import BadJobText, environment, quoted
 
 
 class BadSetting(ConfigurationError):
@@ -328,9 +328,8 @@ def _affinity(config: Config, knobs: StartdSettings, detected: Detected) -> CpuA
 def _environment(config: Config, knobs: StartdSettings) -> JobEnvironment:
     """Raises BadSetting."""
     text = (knobs.starter_job_environment or "").strip()
-    quoted = len(text) > 1 and text[0] == text[-1] == '"'
     try:
-        variables = environment(text[1:-1].replace('""', '"') if quoted else None, text)
+        variables = environment(quoted(text), text)
     except BadJobText as error:
         raise BadSetting(f"STARTER_JOB_ENVIRONMENT: {error}") from error
     inherited = inherited_variables(knobs.job_inherits_starter_environment, config.table.environment)

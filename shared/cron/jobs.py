@@ -15,7 +15,7 @@ from typing import Final
 
 from shared.classad import Expr
 from shared.config.knobs import ScheddSettings, StartdSettings
-from shared.job_text import BadJobText, arguments, environment, join_v2
+from shared.job_text import BadJobText, arguments, environment, join_v2, quoted
 
 #: The load of a job that does not tell.
 CRON_LOAD: Final = 0.01
@@ -251,23 +251,17 @@ def _period_of(texts: Texts, key: str, mode: Mode, knob: str) -> float:
     return seconds
 
 
-def _v2(text: str) -> str | None:
-    """What stands in double quotes, which makes a text one of the new form; None for the old form."""
-    text = text.strip()
-    return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else None
-
-
 def _arguments(text: str, knob: str) -> tuple[str, ...]:
     """Words with blanks between them, or the new form of a submit file in double quotes."""
     try:
-        return tuple(arguments(_v2(text), text))
+        return tuple(arguments(quoted(text), text))
     except BadJobText as error:
         raise BadJob(f"{knob} = {text}: {error}") from None
 
 
 def _environment(text: str, knob: str) -> dict[str, str]:
     try:
-        return environment(_v2(text), text)
+        return environment(quoted(text), text)
     except BadJobText as error:
         raise BadJob(f"{knob} = {text}: {error}") from None
 

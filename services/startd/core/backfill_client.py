@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from shared import backoff
 from shared.config.knobs import StartdSettings
-from shared.job_text import BadJobText, arguments, environment
+from shared.job_text import BadJobText, arguments, environment, quoted
 
 #: Seconds until a client that ended by itself is started again: at once, then doubled for each that lives shortly.
 FIRST_WAIT_S, LONGEST_WAIT_S, GOOD_LIFE_S = 5.0, 300.0, 60.0
@@ -75,20 +75,15 @@ def _file(directory: str, path: str | None) -> str:
     return posixpath.join(directory, path.strip()) if path and path.strip() else ""
 
 
-def _new_form(text: str) -> str | None:
-    text = text.strip()
-    return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else None
-
-
 def _words(text: str) -> tuple[str, ...]:
     try:
-        return tuple(arguments(_new_form(text), text))
+        return tuple(arguments(quoted(text), text))
     except BadJobText as error:
         raise BadBackfill(f"BOINC_Arguments = {text}: {error}") from None
 
 
 def _variables(text: str) -> dict[str, str]:
     try:
-        return environment(_new_form(text), text)
+        return environment(quoted(text), text)
     except BadJobText as error:
         raise BadBackfill(f"BOINC_Environment = {text}: {error}") from None

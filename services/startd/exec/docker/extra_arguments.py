@@ -22,7 +22,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from shared.job_text import BadJobText, arguments
+from shared.job_text import BadJobText, arguments, quoted
 
 Body = dict[str, Any]
 
@@ -326,12 +326,8 @@ _REFUSED = {
 def read_arguments(text: str) -> Additions:
     """What to add to every container. Words are separated by blanks; the new form of a job's arguments, with quotes, is
     understood when the whole is within double quotes. Raises BadArguments."""
-    text = text.strip()
     try:
-        if len(text) > 1 and text[0] == text[-1] == '"':
-            words = arguments(text[1:-1].replace('""', '"'), None)
-        else:
-            words = arguments(None, text)
+        words = arguments(quoted(text), text)
     except BadJobText as error:
         raise BadArguments(str(error)) from error
     entries = []
