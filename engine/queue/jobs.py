@@ -120,8 +120,8 @@ class Shadow:
     stop: str = ""  # why it is being ended: remove, hold, vacate; empty: it is not
     how: str = "graceful"
     output: bool = False  # its output is in its place
-    paused: bool = False  # its user wants it to stand still
-    pause_due: bool = False  # the execution point does not know that yet
+    suspended_by_user: bool = False  # its user wants it to stand still
+    suspension_due: bool = False  # the execution point does not know that yet
     # Not stored:
     claim: str = ""  # Claim.id
     stored_usage: Usage = field(default_factory=Usage)  # as last reported

@@ -386,8 +386,7 @@ class Schedd(Daemon):
         return FileAccess(url=url, token=token)
 
     async def _describe(self, asked: DescribeSchedd) -> Message:
-        where = await asyncio.to_thread(host_id)
-        problem = await asyncio.to_thread(self.updates.mailer.route.problem)
+        where, problem = await asyncio.to_thread(lambda: (host_id(), self.updates.mailer.route.problem()))
         return ScheddDescription(
             name=self.context.name, host_id=where, uid=os.getuid(), release=VERSION, mail_problem=problem
         )

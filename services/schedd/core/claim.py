@@ -108,8 +108,8 @@ class Claim:
                 "stop": run.stop,
                 "how": run.how,
                 "output": run.output,
-                "paused": run.paused,
-                "pause_due": run.pause_due,
+                "suspended_by_user": run.suspended_by_user,
+                "suspension_due": run.suspension_due,
             }
         packed: bytes = msgpack.packb(body)
         return packed

@@ -107,15 +107,15 @@ _ALREADY: Final = {
 }
 
 
-def pause(status: JobStatus, event: JobEvent, *, paused: bool, stopping: bool) -> Verdict:
+def suspension(status: JobStatus, event: JobEvent, *, suspended: bool, stopping: bool) -> Verdict:
     """Whether a user's SUSPEND or CONTINUE is to be passed on to the execution point, whose reports then change the
-    state. paused: whether the user has the run suspended so far; stopping: whether it is being ended. What the machine
-    suspended goes on when the machine says so."""
+    state. suspended: whether the user has the run suspended so far; stopping: whether it is being ended. What the
+    machine suspended goes on when the machine says so."""
     if status not in (RUNNING, SUSPENDED) or stopping:
         return Verdict.WRONG_STATE
     if event is JobEvent.SUSPEND:
-        return Verdict.ALREADY if paused else Verdict.DONE
-    if paused:
+        return Verdict.ALREADY if suspended else Verdict.DONE
+    if suspended:
         return Verdict.DONE
     return Verdict.ALREADY if status == RUNNING else Verdict.WRONG_STATE
 

@@ -8,7 +8,7 @@ from engine.queue.jobs import BadSubmit, Cluster, Job, JobStatus, priority_of
 from engine.queue.late_materialization import LIMIT, MAX_IDLE, UNLIMITED, BadLimit, Factory, Mode, limits_of
 from engine.queue.submitters import submitter_of
 from services.schedd.core.acceptance import check_edits, check_size
-from services.schedd.core.job_states import JobEvent, Verdict, pause
+from services.schedd.core.job_states import JobEvent, Verdict, suspension
 from services.schedd.core.policies import Hold, needs_watching
 from services.schedd.core.rights import Viewer, may_act
 from services.schedd.io.job_updates import JobUpdates
@@ -32,7 +32,7 @@ _EVENTS: Final = {
     "vacate": (JobEvent.VACATE, "graceful"),
     "vacate-fast": (JobEvent.VACATE, "fast"),
 }
-_PAUSES: Final = {"suspend": JobEvent.SUSPEND, "continue": JobEvent.CONTINUE}
+_SUSPENSIONS: Final = {"suspend": JobEvent.SUSPEND, "continue": JobEvent.CONTINUE}
 
 
 class Actions:
@@ -88,8 +88,8 @@ class Actions:
                 results[str(job.id)] = "denied"
             elif edits is not None:
                 results[str(job.id)] = self._edit(job, edits)
-            elif asked.action in _PAUSES:
-                results[str(job.id)] = self._pause(job, _PAUSES[asked.action])
+            elif asked.action in _SUSPENSIONS:
+                results[str(job.id)] = self._suspend_or_continue(job, _SUSPENSIONS[asked.action])
             else:
                 results[str(job.id)] = self._happen(job, asked)
         await self.updates.commit()
@@ -137,13 +137,13 @@ class Actions:
         self.updates.save_factory(cluster)
         self.updates.table.note_due(cluster)
 
-    def _pause(self, job: Job, event: JobEvent) -> str:
+    def _suspend_or_continue(self, job: Job, event: JobEvent) -> str:
         run = job.shadow
         if run is None:
             return Verdict.WRONG_STATE.value
-        verdict = pause(job.status, event, paused=run.paused, stopping=bool(run.stop))
+        verdict = suspension(job.status, event, suspended=run.suspended_by_user, stopping=bool(run.stop))
         if verdict is Verdict.DONE:
-            self.updates.claims.pause_run(job, paused=event is JobEvent.SUSPEND)
+            self.updates.claims.suspend_run(job, suspended=event is JobEvent.SUSPEND)
         return verdict.value
 
     def _happen(self, job: Job, asked: ActOnJobs) -> str:

@@ -141,43 +141,44 @@ class ClaimTable:
 
     # Runs that stand still
 
-    def pause_run(self, job: Job, *, paused: bool) -> None:
+    def suspend_run(self, job: Job, *, suspended: bool) -> None:
         """Have a run stand still, or go on, as its user wants; its reports tell when it does."""
         claim = self.claim_of(job)
         run = job.shadow
         if claim is None or run is None:
             return
-        run.paused, run.pause_due = paused, True
+        run.suspended_by_user, run.suspension_due = suspended, True
         self.queue.put_claim(claim)
         if claim.granted:
-            self.tell_pause(claim, run)
+            self.tell_suspension(claim, run)
 
-    def tell_pause(self, claim: Claim, run: Shadow) -> None:
+    def tell_suspension(self, claim: Claim, run: Shadow) -> None:
         """Tell the startd whether a run is to stand still, until it has heard of it."""
-        self.spawn(self._tell_pause(claim, run), "pause")
+        self.spawn(self._tell_suspension(claim, run), "suspend")
 
-    async def _tell_pause(self, claim: Claim, run: Shadow) -> None:
+    async def _tell_suspension(self, claim: Claim, run: Shadow) -> None:
         await self.queue.commit()  # stored first: a schedd that was killed tells it again
         backoff = Backoff(0.2, 10.0)
-        while claim.shadow is run and self.knows(claim) and run.pause_due and not run.stop:
-            paused = run.paused
-            message = SuspendClaim(claim_id=claim.claim_id, job_id=str(run.job), attempt=run.attempt, suspended=paused)
-            facts = {"job_id": str(run.job), "attempt": run.attempt, "suspended": paused}
+        while claim.shadow is run and self.knows(claim) and run.suspension_due and not run.stop:
+            suspended = run.suspended_by_user
+            job, attempt = str(run.job), run.attempt
+            message = SuspendClaim(claim_id=claim.claim_id, job_id=job, attempt=attempt, suspended=suspended)
+            facts = {"job_id": job, "attempt": attempt, "suspended": suspended}
             try:
                 await self.context.bus.call(claim.startd, message, timeout=STOP_TIMEOUT_S)
             except RemoteFailure as error:
                 if not error.retryable:
-                    self.context.log.info("run_not_paused", **facts, reason=str(error))
+                    self.context.log.info("run_not_suspended", **facts, reason=str(error))
                     if run.sequence >= 0:  # else the order came before the run, whose first report has it told again
-                        run.paused = run.pause_due = False
+                        run.suspended_by_user = run.suspension_due = False
                         self.queue.put_claim(claim)
                         await self.queue.commit()
                     return
             except (BusUnavailable, CallTimeout) as error:
-                self.context.log.info("run_not_paused", **facts, reason=str(error))
+                self.context.log.info("run_not_suspended", **facts, reason=str(error))
             else:
-                if run.paused is paused and claim.shadow is run and self.knows(claim):
-                    run.pause_due = False
+                if run.suspended_by_user is suspended and claim.shadow is run and self.knows(claim):
+                    run.suspension_due = False
                     self.queue.put_claim(claim)
                     await self.queue.commit()
                 continue

@@ -210,8 +210,8 @@ class Claims:
             self.updates.watch_duration(job)
             if run.stop:
                 self.claims.tell_stop(claim, run)
-            elif run.pause_due:
-                self.claims.tell_pause(claim, run)
+            elif run.suspension_due:
+                self.claims.tell_suspension(claim, run)
         else:
             self.claims.spawn(self._request(claim, self.runs.again(claim, job)), "claim")
 

@@ -139,8 +139,8 @@ class Runs:
                 if run.stop and run.sequence < 0:
                     # Its beginning was slower than the order to stop, which found nothing and was acknowledged.
                     self.claims.tell_stop(claim, run)
-                elif run.pause_due and run.sequence < 0:
-                    self.claims.tell_pause(claim, run)
+                elif run.suspension_due and run.sequence < 0:
+                    self.claims.tell_suspension(claim, run)
                 run.sequence = report.sequence
                 self._progress(report, claim, job, run)
                 self.updates.commit()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.queue.jobs import ACTIVE, JobStatus
-from services.schedd.core.job_states import Effect, JobEvent, Verdict, pause, transition
+from services.schedd.core.job_states import Effect, JobEvent, Verdict, suspension, transition
 
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, OUTPUT, SUSPENDED = JobStatus
 
@@ -60,7 +60,7 @@ def test_what_changes_nothing_says_why(status, event, verdict):
 
 
 @pytest.mark.parametrize(
-    ("status", "event", "paused", "stopping", "verdict"),
+    ("status", "event", "suspended", "stopping", "verdict"),
     [
         (RUNNING, JobEvent.SUSPEND, False, False, "done"),
         (RUNNING, JobEvent.SUSPEND, True, False, "already"),  # its execution point has not reported it yet
@@ -74,8 +74,8 @@ def test_what_changes_nothing_says_why(status, event, verdict):
         (HELD, JobEvent.CONTINUE, True, False, "wrong-state"),
     ],
 )
-def test_what_a_user_may_suspend(status, event, paused, stopping, verdict):
-    assert pause(status, event, paused=paused, stopping=stopping) == verdict
+def test_what_a_user_may_suspend(status, event, suspended, stopping, verdict):
+    assert suspension(status, event, suspended=suspended, stopping=stopping) == verdict
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(JobEvent)), st.booleans()), max_size=30))
