@@ -170,7 +170,7 @@ def _by_arguments(config: Config, member: Member, warnings: list[str]) -> Member
         return member  # HAD_ARGS is told of as a knob that nothing goes by
     place = _place(config, knob)
     try:
-        text = config.get(knob) or ""
+        text = config.get(f"{member.word}_ARGS") or ""
         words = arguments(quoted(text), text)
     except BadJobText as error:
         warnings.append(f"{place}{knob} can not be read, and is left out: {error}")
@@ -194,7 +194,7 @@ def _by_arguments(config: Config, member: Member, warnings: list[str]) -> Member
 
 def _macros(config: Config, word: str, warnings: list[str]) -> Mapping[str, str]:
     knob = f"{word}_ENVIRONMENT"
-    text = (config.get(knob) or "").strip()
+    text = (config.get(f"{word}_ENVIRONMENT") or "").strip()
     place = _place(config, knob)
     try:
         variables = environment(quoted(text), text)
