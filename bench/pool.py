@@ -9,8 +9,9 @@ the schedd has heard from the startd that the job runs (event job.started), so H
 start of the process are in it. Throughput is of /bin/true on one startd with 8 slots, from the first start to the last
 end, file transfer excluded (same file system). The submit rate is of `roost submit` as a user runs it, Python's start
 included, on one cluster of 20,000 jobs that are queued on hold. Processor time per job is of the throughput: of each
-daemon and server with all that it started (of the startd: the fork server, nannies and jobs), the listener's gateway
-included.
+daemon and server with all that it started (of the startd apart: the fork server; nannies and jobs), the listener's
+gateway included. Messages per job are of the throughput too: on servers what the broker was given and what it handed
+on, answers to calls and all; embedded what the daemons publish.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -36,6 +38,9 @@ from roost.submit import Description, here
 from tests.integration.inside import InsidePool
 from tests.integration.pools import EmbeddedPool, Pool, ProcessPool
 from tests.servers import Rabbit, Redis, free_port
+
+#: The shortest job, without its last line.
+TRUE = "executable = /bin/true\ntransfer_executable = false\nshould_transfer_files = NO\n"
 
 
 class Listener:
@@ -68,8 +73,7 @@ def description(directory: Path, text: str) -> Description:
 def latency(pool: Pool, directory: Path, jobs: int) -> dict[str, float]:
     """Jobs that come one at a time to an idle pool, 0.05 to 1 s apart."""
     listener = Listener(pool, "job.started", "job.ended")
-    text = "executable = /bin/true\ntransfer_executable = false\nshould_transfer_files = NO\nqueue\n"
-    cluster = next(description(directory, text).clusters())
+    cluster = next(description(directory, f"{TRUE}queue\n").clusters())
     begun: dict[str, float] = {}
     chance = random.Random(1)
     with pool.client() as client:
@@ -91,33 +95,59 @@ def latency(pool: Pool, directory: Path, jobs: int) -> dict[str, float]:
 
 
 def processor_s(pids: Mapping[str, int]) -> dict[str, float]:
-    """Processor time of processes by name, in s, with all that they started as far as it lives or was waited for."""
+    """Processor time of processes by name, in s, with all that they started as far as it lives or was waited for. Of a
+    startd apart: "forkserver", what it has as children itself, and "jobs", what these have started."""
     used = dict.fromkeys(pids, 0.0)
     for name, pid in pids.items():
         root = psutil.Process(pid)
-        for one in (root, *root.children(recursive=True)):
+        theirs = ("forkserver", "jobs") if name == "startd" else (name, name)
+        _add(used, root, name, theirs[0])
+        for child in root.children():
+            _add(used, child, *theirs)
             with suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
-                used[name] += times.user + times.system + times.children_user + times.children_system
+                for one in child.children(recursive=True):
+                    _add(used, one, theirs[1], theirs[1])
     return used
 
 
-def throughput(pool: Pool, directory: Path, jobs: int, pids: Mapping[str, int]) -> dict[str, float]:
+def _add(used: dict[str, float], process: psutil.Process, own: str, waited_for: str) -> None:
+    """Add up what a process used, and what those used that it has waited for, under two names."""
+    with suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        used[own] = used.get(own, 0.0) + times.user + times.system
+        used[waited_for] = used.get(waited_for, 0.0) + times.children_user + times.children_system
+
+
+def messages(rabbit: Rabbit) -> dict[str, int]:
+    """What a broker was given since its start, and what it handed on: messages, answers to calls included."""
+    told = rabbit.ctl("eval", "rabbit_global_counters:overview().")
+
+    def total(of: str) -> int:
+        return sum(map(int, re.findall(rf"\b{of}\s*=>\s*(\d+)", told)))
+
+    return {"published": total("messages_received_total"), "delivered": total("messages_delivered_total")}
+
+
+def throughput(
+    pool: Pool, directory: Path, jobs: int, pids: Mapping[str, int], rabbit: Rabbit | None
+) -> dict[str, float]:
+    said = messages(rabbit) if rabbit is not None else {}
     before = processor_s(pids)
     listener = Listener(pool, "job.started", "job.ended")
-    text = f"executable = /bin/true\ntransfer_executable = false\nshould_transfer_files = NO\nqueue {jobs}\n"
-    cluster = next(description(directory, text).clusters())
+    cluster = next(description(directory, f"{TRUE}queue {jobs}\n").clusters())
     with pool.client() as client:
         client.submit(cluster.ad, cluster.jobs())
         listener.wait_for(2 * jobs, 600)
     starts = [event.body["at"] for _, event in listener.events if event.type == "job.started"]
     ends = [event.body["at"] for _, event in listener.events if event.type == "job.ended"]
-    used = {name: (after - before[name]) / jobs * 1e3 for name, after in processor_s(pids).items()}
+    used = {name: (after - before.get(name, 0.0)) / jobs * 1e3 for name, after in processor_s(pids).items()}
+    heard = messages(rabbit) if rabbit is not None else {}
     return {
         "throughput_jobs_per_s": jobs / (max(ends) - min(starts)),
         "throughput_jobs": jobs,
         **{f"processor_ms_{name}": value for name, value in used.items()},
         "processor_ms_per_job": sum(used.values()),
+        **{f"messages_{name}_per_job": (count - said[name]) / jobs for name, count in heard.items()},
     }
 
 
@@ -156,8 +186,7 @@ def messages_per_job(jobs: int = 1000) -> float:
             before = published()
             time.sleep(5)
             idle = (published() - before) / 5
-            text = f"executable = /bin/true\ntransfer_executable = false\nshould_transfer_files = NO\nqueue {jobs}\n"
-            cluster = next(description(work, text).clusters())
+            cluster = next(description(work, f"{TRUE}queue {jobs}\n").clusters())
             before, begun = published(), time.monotonic()
             with pool.client() as client:
                 client.wait([str(client.submit(cluster.ad, cluster.jobs()).cluster)], timeout=120)
@@ -167,6 +196,7 @@ def messages_per_job(jobs: int = 1000) -> float:
 
 
 def measure(servers: bool, scale: float) -> dict[str, Any]:
+    rabbit: Rabbit | None = None
     figures: dict[str, Any] = {"transport": "RabbitMQ + Redis" if servers else "embedded"}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-bench-")))
@@ -194,7 +224,7 @@ def measure(servers: bool, scale: float) -> dict[str, Any]:
         work.mkdir()
         latency(pool, work, 3)  # warm
         figures |= latency(pool, work, int(40 * scale))
-        figures |= throughput(pool, work, int(2000 * scale), pids)
+        figures |= throughput(pool, work, int(2000 * scale), pids, rabbit)
         figures |= submit_rate(pool, work, int(20_000 * scale))
     if not servers:
         figures["messages_per_job"] = messages_per_job()

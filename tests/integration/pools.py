@@ -136,10 +136,13 @@ class EmbeddedPool(Pool):
 
 
 class ProcessPool(Pool):
-    """Every daemon a process of its own on RabbitMQ and Redis."""
+    """Every daemon a process of its own on RabbitMQ and Redis. tree: the checkout that the daemons are of."""
 
-    def __init__(self, directory: Path, amqp_url: str, redis_url: str, port: int, **knobs: str) -> None:
+    def __init__(
+        self, directory: Path, amqp_url: str, redis_url: str, port: int, *, tree: Path = ROOT, **knobs: str
+    ) -> None:
         super().__init__(directory)
+        self._tree = tree
         self._urls = {"ROOST_AMQP_URL": amqp_url, "ROOST_REDIS_URL": redis_url}
         self._knobs = {
             "ROOST_GATEWAY_PORT": str(port),
@@ -162,14 +165,14 @@ class ProcessPool(Pool):
 
     def environment(self) -> dict[str, str]:
         knobs = {f"_CONDOR_{name}": text for name, text in self._knobs.items()}
-        return {**super().environment(), **self._urls, **knobs}
+        return {**super().environment(), "PYTHONPATH": str(self._tree), **self._urls, **knobs}
 
     def start_daemon(self, name: str) -> None:
         self.daemons[name] = Leashed(
             [sys.executable, "-m", f"services.{name}"],
             log=self.directory / f"{name}.log",
             env=self.environment(),
-            cwd=ROOT,
+            cwd=self._tree,
         )
 
     def start(self) -> None:
