@@ -17,7 +17,7 @@ from enum import Enum
 
 from shared.compression import AdCompressor
 from shared.daemon.ad_rows import BadAd, Patch, StoredAd, unpack
-from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
+from shared.messages.ads import MOST_UPDATES, AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 
 AdMessage = AdUpdate | AdDelta | AdHeartbeat | AdInvalidate
 GroupKey = tuple[str, str]  # (my_type, daemon)
@@ -74,6 +74,10 @@ class Group:
     @property
     def key(self) -> GroupKey:
         return (self.my_type, self.daemon)
+
+    def miss(self, messages: int) -> None:
+        """So many messages did not arrive. Bounded, since a daemon may say what it likes in each of its lives."""
+        self.lost = min(self.lost + messages, MOST_UPDATES)
 
     def due(self, lifetime_s: float) -> float:
         """When the first of its ads expires unless something is heard."""
@@ -300,12 +304,12 @@ class AdTable:
             new.lost = group.lost
             new.queued = group.queued
             if group.start_time == message.start_time:
-                new.lost += message.sequence - group.sequence - 1
+                new.miss(message.sequence - group.sequence - 1)
         return new
 
     def _note(self, group: Group, message: AdMessage, now: float, *, changed: bool) -> None:
         group.received += 1
-        group.lost += message.sequence - group.sequence - 1
+        group.miss(message.sequence - group.sequence - 1)
         group.sequence = message.sequence
         group.heard = now
         if changed:

@@ -7,9 +7,18 @@ Routing key: `<verb>.<MyType>.<daemon>`, for instance `update.Machine.startd@nod
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
 
 from shared.messages.base import Message, message
+
+#: A daemon that says something a thousand times a second gets there after thirty years. What is beyond would be no
+#: integer of an ad when what was lost is added up.
+MOST_UPDATES: Final = 10**12
+
+SequenceNumber = Annotated[int, Field(ge=0, le=MOST_UPDATES)]
+StartTime = Annotated[int, Field(ge=0, le=10**11)]  # seconds since 1970
 
 
 @message
@@ -20,8 +29,8 @@ class AdUpdate(Message):
     compressed: ClassVar[bool] = True
     my_type: str  # MyType of every ad in it: Machine, Scheduler, Submitter, Negotiator, HAD, Accounting, ...
     daemon: str  # who owns the ads, e.g. "startd@node1"
-    start_time: int  # DaemonStartTime, seconds; with `sequence` it tells newer from older
-    sequence: int  # UpdateSequenceNumber: starts at 1, one more for each update, delta or heartbeat
+    start_time: StartTime  # DaemonStartTime, seconds; with `sequence` it tells newer from older
+    sequence: SequenceNumber  # UpdateSequenceNumber: starts at 1, one more for each update, delta or heartbeat
     names: list[str]  # Name of each ad
     ads: list[bytes]  # packed, same order
     complete: bool = True  # False: other ads of this daemon and type stay as they are
@@ -36,9 +45,9 @@ class AdDelta(Message):
     compressed: ClassVar[bool] = True
     my_type: str
     daemon: str
-    start_time: int
-    base: int
-    sequence: int
+    start_time: StartTime
+    base: SequenceNumber
+    sequence: SequenceNumber
     names: list[str]  # ads that changed
     changes: list[bytes]  # packed ad of the changed attributes only
     removed_attrs: list[list[str]]  # attributes that went, for each of names
@@ -52,9 +61,9 @@ class AdHeartbeat(Message):
     type: ClassVar[str] = "ads.heartbeat"
     my_type: str
     daemon: str
-    start_time: int
-    base: int
-    sequence: int
+    start_time: StartTime
+    base: SequenceNumber
+    sequence: SequenceNumber
 
 
 @message
@@ -65,8 +74,8 @@ class AdInvalidate(Message):
     durable: ClassVar[bool] = True
     my_type: str
     daemon: str
-    start_time: int
-    sequence: int
+    start_time: StartTime
+    sequence: SequenceNumber
     names: list[str] = []
 
 
@@ -93,8 +102,8 @@ class PrivateAds(Message):
 
     type: ClassVar[str] = "ads.private"
     daemon: str
-    start_time: int
-    sequence: int
+    start_time: StartTime
+    sequence: SequenceNumber
     claims: dict[str, str]
 
 
@@ -108,11 +117,11 @@ class ForwardedAds(Message):
     by: str  # the inbox of who forwards
     my_type: str
     daemon: str
-    start_time: int
-    sequence: int
+    start_time: StartTime
+    sequence: SequenceNumber
     names: list[str] = []
     ads: list[bytes] = []  # packed, same order
-    base: int = 0  # not 0: nothing changed since this sequence number was forwarded; no names
+    base: SequenceNumber = 0  # not 0: nothing changed since this sequence number was forwarded; no names
     part: int = 0  # many ads come in several messages: this one's number from 0
     parts: int = 1
     gone: bool = False

@@ -31,8 +31,6 @@ def check(message: AdMessage) -> str:
         return f"my_type {message.my_type[:LONGEST_TYPE]!r} is no type of ads: letters and digits, such as Machine"
     if "@" not in message.daemon or len(message.daemon) > LONGEST_NAME or "\0" in message.daemon:
         return f"daemon {message.daemon[:80]!r}: want <subsystem>@<name>, such as startd@node1"
-    if message.start_time < 0 or message.sequence < 0:
-        return f"{message.daemon}: start_time and sequence are counted from 0"
     for name in getattr(message, "names", ()):
         if (not name and not isinstance(message, AdInvalidate)) or len(name) > LONGEST_NAME:
             return f"{message.daemon}: an ad's name has 1 to {LONGEST_NAME} characters, not {name[:80]!r}"

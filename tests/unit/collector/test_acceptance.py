@@ -37,7 +37,6 @@ def test_proper_message_is_taken():
         {"my_type": "M" * 100},
         {"daemon": "nobody"},
         {"daemon": "startd@" + "x" * 2000},
-        {"start_time": -1},
         {"names": [""]},
         {"names": ["n" * 2000]},
     ],

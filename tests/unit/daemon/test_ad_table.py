@@ -6,11 +6,12 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from shared.daemon.ad_plan import Published, first_sequence, plan
 from shared.daemon.ad_rows import BadAd, StoredAd, difference, pack, unpack
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
-from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
+from shared.messages.ads import MOST_UPDATES, AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 from tests.spec import spec
 
 
@@ -100,6 +101,24 @@ def test_lost_heartbeat_costs_nothing():
     _, delta = said({"s": WIDE | {"A1": 99}}, last=last)
     assert table.apply(delta, 0).outcome is Outcome.APPLIED
     assert table.group("Machine", "startd@n1").lost == 1
+
+
+def test_daemon_that_skips_all_numbers_in_each_of_its_lives_does_not_overflow_what_was_lost():
+    table = AdTable()
+    for life in range(1, 4):
+        for sequence in (1, MOST_UPDATES):
+            last = Published("Machine", "startd@n1", life, sequence - 1)
+            table.apply(plan(last, {"s": pack({"A": sequence})})[1], 0)
+    group = table.group("Machine", "startd@n1")
+    assert (group.lost, group.received) == (MOST_UPDATES, 6)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sequence": -1}, {"sequence": 2**63 - 1}, {"start_time": -1}, {"start_time": 2**63}]
+)
+def test_number_of_a_message_that_no_daemon_reaches_is_refused(wrong):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        AdHeartbeat(**{"my_type": "Machine", "daemon": "startd@n1", "start_time": 1, "base": 1, "sequence": 2} | wrong)
 
 
 def test_new_life_of_a_daemon_replaces_its_ads():
