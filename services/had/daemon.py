@@ -35,7 +35,7 @@ from services.had.core.election import (
     StepDown,
     wish,
 )
-from services.had.core.timing import HeldBack, Limits, Timing, lease_length, timing
+from services.had.core.timing import HeldBack, Limits, Slowness, Timing, lease_length, timing
 from services.had.lease import hand_over, look, release
 from services.had.replication import Replication
 from shared.accounting_version import NONE, NOTHING, Version
@@ -50,7 +50,6 @@ from shared.daemon.context import Context
 from shared.daemon.events import announce
 from shared.daemon.metrics import Counter, Declared, Gauge, register
 from shared.daemon.orders import handle_order
-from shared.delays import Delay
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages import had as messages
 from shared.messages.base import Ack, Envelope, Message
@@ -99,7 +98,7 @@ class Had(Daemon):
         self.inbox = f"{controllee(self.settings.had_controllee)}.{context.name}"
         self.replication = Replication(context, self.settings, shard)
         self.held_back = HeldBack()
-        self._delay = Delay()  # of renewals and answers
+        self._slowness = Slowness()  # of renewals and answers
         self._go_by(self.settings)
         self.changes: deque[messages.Change] = deque(maxlen=MOST_CHANGES)  # newest first
         self.heard_changes = 0
@@ -136,8 +135,8 @@ class Had(Daemon):
     @property
     def timing(self) -> Timing:
         """By the delays that were seen of late."""
-        settings, now = self.settings, self.context.clock.monotonic()
-        delay_s = self._delay.left(now)
+        settings = self.settings
+        delay_s = self._slowness.delay.left(self.context.clock.monotonic())
         lease_s = lease_length(settings.roost_had_lease, settings.had_connection_timeout, delay_s)
         return timing(lease_s, alone=len(self.rules.order) < 2)
 
@@ -266,7 +265,7 @@ class Had(Daemon):
                     self._seen = await self._decide(self._seen, answering)
             seen, now = self._seen, clock.monotonic()
             if seen is not None:
-                self._delay = self._delay.seen(now - due, now)
+                self._slowness = self._slowness.seen(due, now)
             due = now + self.timing.poll_s
             if seen is not None and self.standing.settled and not was_settled:
                 continue  # the first look only told that the second may ask for the lead
@@ -395,7 +394,7 @@ class Had(Daemon):
     async def _tell(self, order: messages.Lead | messages.StepDown, patience_s: float = 0.0) -> Message | None:
         """What it answered; None when it did not."""
         leads = isinstance(order, messages.Lead)
-        sent, loads = self.context.clock.monotonic(), self._answered < self._led_since
+        sent = self.context.clock.monotonic()
         patience = patience_s or (self.timing.first_s if leads else self.timing.patience_s)
         try:
             answer = await self.context.bus.call(self.inbox, order, timeout=patience, epoch=order.epoch)
@@ -413,10 +412,11 @@ class Had(Daemon):
             self.context.log.warning("negotiator_cut_off", inbox=self.inbox, reason="it can not reach Redis")
         elif isinstance(answer, messages.Following):
             before, now = self.answering(), self.context.clock.monotonic()
+            if self.standing.state is State.LEADER and self._answered < self._led_since:
+                self._slowness = self._slowness.anew(now)  # it loaded
             self._answered = now
-            if not loads:
-                self._delay = self._delay.seen(now - sent, now)
             self._hear_stamp(answer, now)
+            self._slowness = self._slowness.seen(sent, now)
             self._hear_of(answer.epoch)
             self._memory = _version(answer.books)
             if not before or self.standing.behind_since is not None:
@@ -430,6 +430,7 @@ class Had(Daemon):
         elif former is None or former.life != answer.life or former.stamp < answer.stamp:
             self._heard = Heard(answer.life, answer.stamp, now)
             if former is None or former.life != answer.life:
+                self._slowness = self._slowness.anew(now)  # it started
                 self._wake_control.set()  # it obeys orders to its present life
 
     async def _advertise(self) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.backoff import wait_s
+from shared.delays import Delay
 
 #: The lease where everything is quick (s): a dead leader is replaced within 1 s, also where others than it are slow to
 #: notice (docs/fault-tolerance.md has what the second is spent on).
 QUICK_S = 0.6
 #: The lease is so many times the longest delay seen lately: the next one may be worse.
 MARGIN = 4.0
+#: Nothing was late yet.
+NO_DELAY = Delay()
 #: Seconds between looks at the lease at most: a HAD that looks less often is not always seen by the others.
 MOST_POLL_S = 0.3
 #: Seconds between orders at most, to one that leads and to one that follows.
@@ -59,6 +62,30 @@ def lease_length(fixed_s: float | None, longest_s: float, delay_s: float) -> flo
     if fixed_s is not None:
         return fixed_s
     return min(max(QUICK_S, MARGIN * delay_s), max(QUICK_S, longest_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """How slow renewals and the negotiator's answers were of late. Times are a monotonic clock's.
+
+    A stall is one observation, however many answers waited in it, and whether the negotiator or the HAD stood still:
+    what began before the last delay that counted does not count. A single one at most doubles the lease, as how long a
+    process hung says little of how slow it will be; where a machine is slow another one follows within the lease."""
+
+    delay: Delay = NO_DELAY
+    since: float = float("-inf")  # what began earlier does not count
+
+    def seen(self, began: float, now: float) -> Slowness:
+        """It was due, or asked for, at `began`, and is here now."""
+        if began < self.since:
+            return self
+        most_s = 2 * max(self.delay.left(now), QUICK_S / MARGIN)
+        delay = self.delay.seen(min(now - began, most_s), now)
+        return self if delay is self.delay else Slowness(delay, now)
+
+    def anew(self, now: float) -> Slowness:
+        """Who answers had to start, or to load, until now: answers to what was asked before are no measure."""
+        return Slowness(self.delay, max(self.since, now))
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,10 +239,11 @@ async def test_dead_negotiator_hands_the_lead_on_and_its_had_is_held_back(tmp_pa
         await eventually(lambda: pool.hads["cm1"].answering())
         told = await pool.ask("cm1")
         assert told.held_back_s > 3000
-        assert any("does not answer" in change.reason for change in told.changes)
+        # A machine that stood still for the length of the lease was not asked.
+        assert any(why in change.reason for change in told.changes for why in ("does not answer", "has the lease"))
         # The primary is there, answers, and waits. Where there is no other, it leads at once.
         await eventually(lambda: pool.hads["cm1"].standing.state.value == "Passive")
-        assert pool.controllees["cm2"].active
+        await pool.leader("cm2")
         await pool.off("cm2")
         await pool.leader("cm1")
 
