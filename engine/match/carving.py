@@ -78,7 +78,7 @@ def lines_of(
     nth = np.arange(len(at)) - starts[at]
     lines = ascending[at]
     live = _states(arrays, taking, lines, at, nth)
-    probe = Probe(arrays.matching, lines, live)
+    probe = arrays.matching.probe(lines, live)
     if policies:
         suits = np.zeros(len(lines), np.bool_)
         for some, seen in policies.jobs(job, ascending):

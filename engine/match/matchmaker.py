@@ -58,7 +58,7 @@ from engine.match.slot_arrays import (
 from engine.match.sort_orders import SortOrders, best
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
-from shared.classad.columnar import OTHER_SIDE, Meter, Probe
+from shared.classad.columnar import OTHER_SIDE, Meter
 from shared.job_limits import Wanted, depends_on_slot, parse, text_of, wanted
 
 _REASONS: Final = {FREE: NO_PREEMPTION, BY_RANK: RANK_PREEMPTION, BY_PRIORITY: PRIORITY_PREEMPTION}
@@ -649,7 +649,7 @@ class Matchmaker:
         assert expr is not None
         order = np.argsort(rows)
         texts: list[str | None] = [None] * len(rows)
-        probe = Probe(self.arrays.matching, rows[order], {})
+        probe = self.arrays.matching.probe(rows[order], {})
         for index, text in zip(order.tolist(), probe.texts(expr, open_request.ad, OTHER_SIDE), strict=True):
             texts[index] = text
         return texts

@@ -23,7 +23,7 @@ from engine.match.consumption import Policies, Portions
 from engine.match.model import CycleConfig
 from engine.match.slot_arrays import MY, STANDARD, USER_NAMES, Bools, Floats, RowNumbers, SlotArrays
 from shared.classad import ClassAd, parse_expr
-from shared.classad.columnar import Frame, Probe
+from shared.classad.columnar import Frame
 from shared.classad.columnar.column import ABSENT, INT, OTHER, REAL, STRING, Column
 from shared.classad.expr import AttrRef, Binary, Expr, Literal, Parens, fold
 
@@ -223,7 +223,7 @@ class PslotPreemption:
         }
         whole = self._columns(parents, {key: -amount for key, amount in added.items()})
         use, fits = self._use(taking, at, whole)
-        probe = Probe(arrays.matching, parents, whole)
+        probe = arrays.matching.probe(parents, whole)
         suits = np.zeros(len(parents), np.bool_)
         for some, seen in policies.jobs(job, taking.rows):
             suits |= some[at] & probe.match(seen, everything=True)
@@ -233,7 +233,7 @@ class PslotPreemption:
         if not len(chosen):
             return {}
         left = {key: use[key] - added.get(key, 0.0) for key in use}
-        after = Probe(arrays.matching, parents, self._columns(parents, left))
+        after = arrays.matching.probe(parents, self._columns(parents, left))
         before, behind = (weights_of(arrays, each, parents, config) for each in (probe, after))
         found = {}
         for row, line in zip(machines.tolist(), chosen.tolist(), strict=True):

@@ -8,10 +8,11 @@ that differ in constants together.
 from __future__ import annotations
 
 from shared.classad.columnar.frame import Frame
-from shared.classad.columnar.matching import OTHER_SIDE, ROW_SIDE, ColumnarExpr, Conjunct, Matching, compile_columnar
+from shared.classad.columnar.matching import ColumnarExpr, Matching, compile_columnar
 from shared.classad.columnar.meter import Meter
 from shared.classad.columnar.probe import Probe
 from shared.classad.columnar.table import Table
+from shared.classad.columnar.terms import OTHER_SIDE, ROW_SIDE, Conjunct
 
 __all__ = [
     "OTHER_SIDE",

@@ -7,24 +7,25 @@ a line of a probe. Only what reads live columns is evaluated; the rest does not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from time import thread_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.classad.ad import ClassAd
 from shared.classad.columnar.column import BOOL, REAL, STRING, Column, Floats, Mask
+from shared.classad.columnar.evaluation import Evaluation
 from shared.classad.columnar.frame import Over
+from shared.classad.columnar.other_ad import OtherAd, OtherAds
+from shared.classad.columnar.plans import Plans
+from shared.classad.columnar.ranks import Ranks
+from shared.classad.columnar.results import between
+from shared.classad.columnar.terms import Needs, Term
 from shared.classad.columnar.vector import Run
-from shared.classad.compiled.plan import LEFT, RIGHT, Node, Unplannable
-from shared.classad.evaluate import evaluate
+from shared.classad.compiled.plan import RIGHT, Node, Unplannable
 from shared.classad.expr import Expr, Literal
 from shared.classad.match import is_true
 from shared.classad.values import UNDEFINED, Value
-
-if TYPE_CHECKING:
-    from shared.classad.columnar.matching import Matching, Term, _Needs, _Other
 
 
 class _Taken(Mapping[str, Column]):
@@ -52,41 +53,45 @@ class Probe:
     """`rows`: (m,) of the table, ascending, a row as often as there are states of it. `live`: by folded name, the live
     columns of these m lines."""
 
-    def __init__(self, matching: Matching, rows: NDArray[np.intp], live: Mapping[str, Column]) -> None:
-        self._matching = matching
+    def __init__(
+        self,
+        plans: Plans,
+        ads: OtherAds,
+        ranks: Ranks,
+        evaluation: Evaluation,
+        rows: NDArray[np.intp],
+        live: Mapping[str, Column],
+    ) -> None:
+        self._plans = plans
+        self._ads = ads
+        self._ranks = ranks
+        self._evaluation = evaluation
+        self._table = plans.table
         self._rows = rows
         self._live = live
-        self._columns = Over(live, _Taken(matching.table.columns, rows))
+        self._columns = Over(live, _Taken(plans.table.columns, rows))
         self._known: dict[tuple[int, int, int, int], Mask] = {}  # of what reads no live column
 
     @property
     def rows(self) -> NDArray[np.intp]:
         return self._rows
 
-    def between(self, start: int, stop: int | None) -> tuple[int, int]:
-        """The lines of the rows start to stop; None: to the end."""
-        if not start and stop is None:
-            return 0, len(self._rows)
-        first, last = np.searchsorted(self._rows, (start, len(self._matching.table) if stop is None else stop)).tolist()
-        return first, last
-
-    def of_rows(self, term: Term, needs: _Needs, ad: _Other, start: int, stop: int) -> Mask:
+    def of_rows(self, term: Term, needs: Needs, ad: OtherAd, start: int, stop: int) -> Mask:
         """Where a term is true, in the lines of these rows."""
-        return self._true(term, needs, ad, *self.between(start, stop))
+        return self._true(term, needs, ad, *between(self._rows, start, stop))
 
     def match(self, job: ClassAd, everything: bool = False) -> Mask:
         """(m,) bool: where what reads live columns, in the Requirements of both sides, is true. With `everything` all
         of it: where job and line match."""
         if job.find("requirements") is None:
             return np.zeros(len(self._rows), np.bool_)
-        matching, rows = self._matching, self._rows
-        ad = matching.met(job)
+        rows, ad = self._rows, self._ads.met(job)
         result = np.ones(len(rows), np.bool_)
-        for root in matching.sides(job):
-            for stretch, terms in matching.plan_of(root, ad):
+        for root in self._plans.sides(job):
+            for stretch, terms in self._plans.plan(root, ad):
                 first, last = 0, len(rows)
                 if stretch is not None:
-                    first, last = self.between(stretch.start, stretch.stop)
+                    first, last = between(self._rows, stretch.start, stretch.stop)
                 if first == last:
                     continue
                 for term, needs in terms:
@@ -96,16 +101,13 @@ class Probe:
 
     def is_live(self, expr: Expr, job: ClassAd | None = None, side: int = RIGHT) -> bool:
         """Whether an expression reads live columns; else it is the same in all states of a row."""
-        matching = self._matching
-        needs = matching.need(matching.root(expr, side), matching.met(job))
+        needs = self._plans.need(self._plans.root(expr, side), self._ads.met(job))
         return needs.live or not needs.steady
 
     def numbers(self, expr: Expr, job: ClassAd | None = None, side: int = RIGHT) -> tuple[Floats, Mask]:
         """(m,) float64 and bool: the value as a rank, 0.0 where it is no number, and where it is one."""
-        matching = self._matching
-        ad = matching.met(job)
-        term = matching.root(expr, side)
-        needs = matching.need(term, ad)
+        ad, term = self._ads.met(job), self._plans.root(expr, side)
+        needs = self._plans.need(term, ad)
         values = np.zeros(len(self._rows))
         valid = np.zeros(len(self._rows), np.bool_)
         for first, last, vector in self._vectors(term, needs, ad):
@@ -118,25 +120,23 @@ class Probe:
 
     def texts(self, expr: Expr, job: ClassAd, side: int) -> list[str | None]:
         """For each of the m lines the value, None where it is no string."""
-        matching = self._matching
-        ad = matching.met(job)
-        term = matching.root(expr, side)
-        texts = matching.table.codes.texts
+        ad, term = self._ads.met(job), self._plans.root(expr, side)
+        texts = self._table.codes.texts
         found: list[str | None] = []
-        for first, last, vector in self._vectors(term, matching.need(term, ad), ad):
+        for first, last, vector in self._vectors(term, self._plans.need(term, ad), ad):
             codes = np.broadcast_to(np.where(np.asarray(vector.tag) == STRING, vector.code, -1), (last - first,))
             found += [texts[code] if code >= 0 else None for code in codes.tolist()]
         return found
 
-    def _vectors(self, term: Term, needs: _Needs, ad: _Other) -> Iterator[tuple[int, int, Any]]:
-        apart = self._matching.ranks.apart(term, ad) if needs.shapes and needs.steady else None
+    def _vectors(self, term: Term, needs: Needs, ad: OtherAd) -> Iterator[tuple[int, int, Any]]:
+        apart = self._ranks.apart(term, ad) if needs.shapes and needs.steady else None
         if apart is not None:
             plan, columns = apart
             taken = {name: column.taken(self._rows) for name, column in columns.items()}
-            table, now = self._matching.table, self._matching.now
+            size = len(self._rows)
+            run = Run(Over(taken, self._columns), self._table.codes, 0, size, self._evaluation.now)
             try:
-                size = len(self._rows)
-                yield 0, size, Run(Over(taken, self._columns), table.codes, 0, size, now).vector(plan)
+                yield 0, size, run.vector(plan)
                 return
             except Unplannable:
                 pass
@@ -145,9 +145,9 @@ class Probe:
                 yield first, last, self._run(first, last).vector(self._plan(term, needs, ad, shape))
             except Unplannable:
                 values = [self._evaluated(term, ad, line) for line in range(first, last)]
-                yield first, last, Column.of([_cell(value) for value in values], self._matching.table.codes)
+                yield first, last, Column.of([_cell(value) for value in values], self._table.codes)
 
-    def _true(self, term: Term, needs: _Needs, ad: _Other, first: int, last: int) -> Mask:
+    def _true(self, term: Term, needs: Needs, ad: OtherAd, first: int, last: int) -> Mask:
         if self._live or not needs.steady:
             return self._found(term, needs, ad, first, last)
         key = (id(term), first, last, ad.sign(needs))
@@ -156,7 +156,7 @@ class Probe:
             known = self._known[key] = self._found(term, needs, ad, first, last)
         return known
 
-    def _found(self, term: Term, needs: _Needs, ad: _Other, first: int, last: int) -> Mask:
+    def _found(self, term: Term, needs: Needs, ad: OtherAd, first: int, last: int) -> Mask:
         result = np.zeros(last - first, np.bool_)
         for start, stop, shape in self._spans(needs, first, last):
             try:
@@ -166,9 +166,9 @@ class Probe:
             result[start - first : stop - first] = mask
         return result
 
-    def _spans(self, needs: _Needs, first: int, last: int) -> Iterator[tuple[int, int, dict[str, Expr]]]:
+    def _spans(self, needs: Needs, first: int, last: int) -> Iterator[tuple[int, int, dict[str, Expr]]]:
         """Lines first to last, cut where the expressions that a term leads to change."""
-        table = self._matching.table
+        table = self._table
         if not needs.shapes or not needs.steady or not table.shape(needs.shapes):
             yield first, last, {}
             return
@@ -179,38 +179,26 @@ class Probe:
                 yield start, stop, each.shape
 
     def _run(self, start: int, stop: int) -> Run:
-        matching = self._matching
-        return Run(self._columns, matching.table.codes, start, stop, matching.now, matching.patience)
+        evaluation = self._evaluation
+        return Run(self._columns, self._table.codes, start, stop, evaluation.now, evaluation.patience)
 
-    def _plan(self, term: Term, needs: _Needs, ad: _Other, shape: dict[str, Expr]) -> Node:
-        if not needs.steady or (needs.shapes and not self._matching.table.shape(needs.shapes)):
+    def _plan(self, term: Term, needs: Needs, ad: OtherAd, shape: dict[str, Expr]) -> Node:
+        if not needs.steady or (needs.shapes and not self._table.shape(needs.shapes)):
             raise Unplannable("for the evaluator")
-        return self._matching.node(term, needs, ad, shape)
+        return self._plans.node(term, needs, ad, shape)
 
-    def _evaluated(self, term: Term, ad: _Other, line: int) -> Value:
-        meter = self._matching.meter
-        if meter is None:
-            return self._value(term, ad, line)
-        key = self._matching.table.keys[int(self._rows[line])]
-        if not meter.idle and meter.is_out(key):
-            self._matching.leave_out()
-            return UNDEFINED
-        began = thread_time()
-        try:
-            return self._value(term, ad, line)
-        finally:
-            meter.add((key,), thread_time() - began)
+    def _evaluated(self, term: Term, ad: OtherAd, line: int) -> Value:
+        key = self._table.keys[int(self._rows[line])]
+        nothing: Value = UNDEFINED
+        return self._evaluation.of_row(key, lambda: self._value(term, ad, line), nothing)
 
-    def _value(self, term: Term, ad: _Other, line: int) -> Value:
-        row = self._matching.table.ad(int(self._rows[line]))
+    def _value(self, term: Term, ad: OtherAd, line: int) -> Value:
+        row = self._table.ad(int(self._rows[line]))
         for name, column in self._live.items():
-            cell = column.cell(line, self._matching.table.codes)
+            cell = column.cell(line, self._table.codes)
             if cell is not None:
                 row[name] = cell
-        now = self._matching.now
-        if term.attribute is not None:
-            return row.eval(term.attribute, ad.ad, now)
-        return evaluate(term.expr, ad.ad, row, now) if term.side == LEFT else evaluate(term.expr, row, ad.ad, now)
+        return self._evaluation.value(term, ad.ad, row)
 
 
 def _cell(value: Value) -> object:

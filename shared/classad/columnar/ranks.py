@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.classad.ad import ClassAd
+from shared.classad.cells import Cell
 from shared.classad.columnar.column import EXACT_LIMIT, OTHER, Column, Vector, constant
+from shared.classad.columnar.evaluation import Evaluation
 from shared.classad.columnar.frame import Over
+from shared.classad.columnar.other_ad import OtherAd
+from shared.classad.columnar.plans import Plans, RowSide
+from shared.classad.columnar.results import Results
+from shared.classad.columnar.terms import Term, places
 from shared.classad.columnar.vector import Run
 from shared.classad.compiled.plan import COLUMN, CONST, LEFT, RIGHT, Known, Node, Planner, Unplannable
 from shared.classad.depth import with_room
 from shared.classad.expr import AttrRef, Expr, walk
-
-if TYPE_CHECKING:
-    from shared.classad.ad import ClassAd
-    from shared.classad.cells import Cell
-    from shared.classad.columnar.matching import Matching, Term, _Other
 
 MAX_COLUMNS: Final = 128  # kept, each some 17 bytes a row
 MAX_KNOWN: Final = 10_000  # constants kept of one shape
@@ -64,9 +66,9 @@ class _Outer:
 class _Rows:
     """The rows with values in the place of expressions."""
 
-    def __init__(self, made: dict[str, Column], matching: Matching, shape: dict[str, Expr]) -> None:
+    def __init__(self, made: dict[str, Column], rest: RowSide) -> None:
         self._made = made
-        self._rest = matching.row_side(shape)
+        self._rest = rest
 
     def attribute(self, key: str) -> Cell | Node | None:
         return Node(COLUMN, key, (), RIGHT) if key in self._made else self._rest.attribute(key)
@@ -76,36 +78,46 @@ class _Rows:
 
 
 class Ranks:
-    """Part of a Matching, which forgets it when the table's layout changes."""
+    """`forget` when the table's layout changes."""
 
-    def __init__(self, matching: Matching) -> None:
-        self._matching = matching
+    def __init__(self, plans: Plans, results: Results, evaluation: Evaluation) -> None:
+        self._plans = plans
+        self._table = plans.table
+        self._results = results
+        self._evaluation = evaluation
         self._outers: dict[tuple[int, int], _Outer | None] = {}
         self._parts: dict[tuple[str, int], list[_Part] | None] = {}
         self._columns: OrderedDict[tuple[object, ...], _Made] = OrderedDict()
-        self._plans: dict[tuple[object, ...], Node] = {}
+        self._outer_plans: dict[tuple[object, ...], Node] = {}
         self._serial = 0
 
     def clear(self) -> None:
         """Forget what was evaluated."""
         self._columns.clear()
 
+    def forget(self) -> None:
+        """Rows have other places, or other shapes."""
+        self._outers.clear()
+        self._parts.clear()
+        self._columns.clear()
+        self._outer_plans.clear()
+
     def pass_on(self) -> None:
         """Forget what holds at one moment only."""
         for key in [key for key, made in self._columns.items() if not made.lasting]:
             del self._columns[key]
 
-    def values(self, term: Term, ad: _Other) -> NDArray[np.float64] | None:
+    def values(self, term: Term, ad: OtherAd) -> NDArray[np.float64] | None:
         """(rows,) float64: the value of a root as a rank; None if it has to be found in another way."""
-        matching = self._matching
-        if matching.table.special:
+        plans = self._plans
+        if self._table.special:
             return None
         if term.attribute is not None:
             made = self._column(term.attribute, ad)
             if made is None:
                 return None
             number = made.column.number
-            return matching.keep(
+            return self._results.keep(
                 (made.serial, "number"), lambda: np.where(np.isnan(number), 0.0, number), (), made.lasting
             )
         found = self._found(term, ad)
@@ -115,40 +127,41 @@ class Ranks:
 
         def work() -> NDArray[np.float64]:
             plan = self._outer_plan(term, ad, columns)
-            table = matching.table
-            run = Run(Over(columns, table.columns), table.codes, 0, len(table), matching.now, matching.patience)
+            table = self._table
+            now, patience = self._evaluation.now, self._evaluation.patience
+            run = Run(Over(columns, table.columns), table.codes, 0, len(table), now, patience)
             return run.numbers(plan)
 
-        needs = matching.need(term, ad)
-        key = (id(term), *serials, matching.epoch_of(term, ad), *map(ad.digest, outer.names))
+        needs = plans.need(term, ad)
+        key = (id(term), *serials, plans.epoch_of(term, ad), *map(ad.digest, outer.names))
         try:
-            return matching.keep(key, lambda: with_room(work), needs.columns, needs.lasting)
+            return self._results.keep(key, lambda: with_room(work), needs.columns, needs.lasting)
         except Unplannable:
             self._outers[id(term), ad.shape] = None
             return None
 
-    def apart(self, term: Term, ad: _Other) -> tuple[Node, dict[str, Column]] | None:
+    def apart(self, term: Term, ad: OtherAd) -> tuple[Node, dict[str, Column]] | None:
         """For who evaluates a root over rows of his own: its plan, and the columns in which it has the place of
         expressions. None if that is not possible, or if one of these columns changes."""
-        matching = self._matching
-        if matching.table.special or term.attribute is not None:
+        plans = self._plans
+        if self._table.special or term.attribute is not None:
             return None
         found = self._found(term, ad)
         if found is None:
             return None
         outer, columns, _ = found
-        if any(matching.epoch_of(matching.root_of(name), ad) for name in outer.inner):
+        if any(plans.epoch_of(plans.root_of(name), ad) for name in outer.inner):
             return None
         key = (id(term), *map(ad.digest, outer.names))
-        plan = self._plans.get(key)
+        plan = self._outer_plans.get(key)
         if plan is None:
             try:
-                plan = self._plans[key] = with_room(lambda: self._outer_plan(term, ad, columns))
+                plan = self._outer_plans[key] = with_room(lambda: self._outer_plan(term, ad, columns))
             except Unplannable:
                 return None
         return plan, columns
 
-    def _found(self, term: Term, ad: _Other) -> tuple[_Outer, dict[str, Column], list[int]] | None:
+    def _found(self, term: Term, ad: OtherAd) -> tuple[_Outer, dict[str, Column], list[int]] | None:
         known = (id(term), ad.shape)
         if known not in self._outers:
             self._outers[known] = self._look(term, ad)
@@ -165,12 +178,12 @@ class Ranks:
             serials.append(made.serial)
         return outer, columns, serials
 
-    def _outer_plan(self, term: Term, ad: _Other, columns: dict[str, Column]) -> Node:
-        return Planner(Known(ad.ad), _Rows(columns, self._matching, {})).plan(term.expr, term.side)
+    def _outer_plan(self, term: Term, ad: OtherAd, columns: dict[str, Column]) -> Node:
+        return Planner(Known(ad.ad), _Rows(columns, RowSide(self._table, {}))).plan(term.expr, term.side)
 
-    def _look(self, term: Term, ad: _Other) -> _Outer | None:
-        table = self._matching.table
-        if not self._matching.is_steady(term, ad):
+    def _look(self, term: Term, ad: OtherAd) -> _Outer | None:
+        table = self._table
+        if not self._plans.need(term, ad).steady:
             return None
         inner: set[str] = set()
         names: set[str] = set()
@@ -184,7 +197,7 @@ class Ranks:
             for node in walk(expr):
                 if not isinstance(node, AttrRef):
                     continue
-                for place in self._matching.places(node, side):
+                for place in places(node, side):
                     if place == RIGHT:
                         if table.columns[node.key].tags & (1 << OTHER):
                             inner.add(node.key)
@@ -195,21 +208,21 @@ class Ranks:
                             todo.append((cell, LEFT))
         # An attribute that leads back to an expression of the other ad that leads to it is another thing alone.
         between = {name for name in names if isinstance(ad.ad.find(name), Expr)}
-        matching = self._matching
-        if any(not between.isdisjoint(matching.need(matching.root_of(key), ad).names) for key in inner):
+        plans = self._plans
+        if any(not between.isdisjoint(plans.need(plans.root_of(key), ad).names) for key in inner):
             return None
         return _Outer(tuple(sorted(inner)), tuple(sorted(names))) if inner else None
 
-    def _column(self, key: str, ad: _Other) -> _Made | None:
+    def _column(self, key: str, ad: OtherAd) -> _Made | None:
         """The attribute `key` of the rows as values, as this ad makes them."""
-        matching = self._matching
+        plans = self._plans
         if (key, ad.shape) not in self._parts:
             self._parts[key, ad.shape] = self._part(key, ad)
         parts = self._parts[key, ad.shape]
         if parts is None:
             return None
         values: list[Vector | None] = []
-        sign: list[object] = [key, matching.epoch_of(matching.root_of(key), ad)]
+        sign: list[object] = [key, plans.epoch_of(plans.root_of(key), ad)]
         for part in parts:
             digests = tuple(map(ad.digest, part.names))
             if digests not in part.known:
@@ -219,11 +232,11 @@ class Ranks:
             value = part.known[digests]
             values.append(value)
             sign.append(digests if value is None else (value.tags, repr(value.number), value.code))
-        needs = matching.need(matching.root_of(key), ad)
-        version = matching.table.version
+        needs = plans.need(plans.root_of(key), ad)
+        version = self._table.version
         made = self._columns.get(tuple(sign))
         if made is not None and made.version != version:
-            changed = matching.table.changed_rows(needs.columns, made.version)
+            changed = self._table.changed_rows(needs.columns, made.version)
             if changed is None or len(changed):
                 made = None
             else:
@@ -242,9 +255,9 @@ class Ranks:
             self._columns.move_to_end(tuple(sign))
         return made
 
-    def _is_circular(self, key: str, ad: _Other) -> bool:
+    def _is_circular(self, key: str, ad: OtherAd) -> bool:
         """Whether an attribute leads to itself: then it is another thing by itself than inside something."""
-        side = self._matching.table
+        side = self._table
         todo = list(side.expressions(key))
         seen: set[str] = set()
         while todo:
@@ -259,12 +272,11 @@ class Ranks:
                     todo.append(cell)
         return False
 
-    def _part(self, key: str, ad: _Other) -> list[_Part] | None:
-        matching = self._matching
-        table = matching.table
-        term = matching.root_of(key)
-        shapes = matching.shapes_of(term, ad)
-        if not matching.is_steady(term, ad) or not table.shape(shapes) or self._is_circular(key, ad):
+    def _part(self, key: str, ad: OtherAd) -> list[_Part] | None:
+        plans, table = self._plans, self._table
+        term = plans.root_of(key)
+        shapes = plans.need(term, ad).shapes
+        if not plans.need(term, ad).steady or not table.shape(shapes) or self._is_circular(key, ad):
             return None
         parts: dict[tuple[tuple[str, int], ...], _Part] = {}
         for each in table.stretches(shapes):
@@ -287,7 +299,7 @@ class Ranks:
             seen.add((id(expr), side))
             for node in walk(expr):
                 if isinstance(node, AttrRef):
-                    for place in self._matching.places(node, side):
+                    for place in places(node, side):
                         if place == RIGHT:
                             cell: object = shape.get(node.key)
                         else:
@@ -300,16 +312,16 @@ class Ranks:
     def _constant(self, key: str, part: _Part, ad: ClassAd) -> Vector | None:
         try:
             plan = self._plan(key, part, ad)
-            return constant(plan.value, self._matching.table.codes) if plan.op == CONST else None  # type: ignore[arg-type]
+            return constant(plan.value, self._table.codes) if plan.op == CONST else None  # type: ignore[arg-type]
         except Unplannable:
             return None
 
     def _plan(self, key: str, part: _Part, ad: ClassAd) -> Node:
-        side = self._matching.row_side(part.shape)
+        side = RowSide(self._table, part.shape)
         return with_room(lambda: Planner(Known(ad), side).plan(part.shape[key], RIGHT))
 
     def _make(self, key: str, parts: list[_Part], values: list[Vector | None], ad: ClassAd) -> Column:
-        table = self._matching.table
+        table = self._table
         base = table.columns[key]
         if base.exact is not None:
             raise Unplannable("integers of 2^53 and beyond")
@@ -320,7 +332,7 @@ class Ranks:
                 vector = value
                 if vector is None:
                     assert plan is not None
-                    vector = Run(table.columns, table.codes, start, stop, self._matching.now).vector(plan)
+                    vector = Run(table.columns, table.codes, start, stop, self._evaluation.now).vector(plan)
                 _write(column, start, stop, vector)
         column.count()
         return column

@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from shared.classad import ClassAd, evaluate, parse_ad, parse_expr, symmetric_match
-from shared.classad.columnar import OTHER_SIDE, ROW_SIDE, Frame, Matching, Probe, Table
+from shared.classad.columnar import OTHER_SIDE, ROW_SIDE, Frame, Matching, Table
 
 STARTS = (
     "true",
@@ -113,7 +113,7 @@ def test_a_probe_says_what_rows_would_be() -> None:
         rows = np.sort(np.array([rng.randrange(len(frame)) for _ in range(10)]))
         states = column.taken(rows)
         states.number = np.array([float(rng.randrange(6)) for _ in rows])
-        probe = Probe(matching, rows, {"cpus": states})
+        probe = matching.probe(rows, {"cpus": states})
         everything = probe.match(one, everything=True)
         keys = [probe.numbers(parse_expr(text), one, ROW_SIDE) for text in KEYS]
         ranks, _ = probe.numbers(one.lookup("Rank"), one, OTHER_SIDE)
