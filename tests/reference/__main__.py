@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.reference.asked import Missing, Reference
+from tests.reference.class_ad_api import CLASS_AD_API
 from tests.reference.classads import CLASSADS
 from tests.reference.configuration import CONFIGURATION
 from tests.reference.event_logs import EVENT_LOGS
@@ -21,7 +22,7 @@ from tests.reference.queries import QUERIES
 from tests.reference.recordings import LAYOUTS, NEGOTIATION, SLOTS, STATES
 from tests.reference.submit import SUBMIT
 
-MADE: Final = (CLASSADS, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES)
+MADE: Final = (CLASSADS, CLASS_AD_API, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES)
 RECORDED: Final = (LAYOUTS, SLOTS, STATES, NEGOTIATION)
 FAMILIES: Final = {family.name: family for family in (*MADE, *RECORDED)}
 

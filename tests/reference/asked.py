@@ -141,6 +141,17 @@ def _classads(case: dict[str, Any]) -> dict[str, Any]:
     return {} if answer is None else {"value": _listed(answer[0]), "text": answer[1]}
 
 
+def _class_ad_api(case: dict[str, Any]) -> dict[str, Any]:
+    import htcondor2  # noqa: F401  must come first
+
+    import classad2  # isort: skip
+
+    sys.path.append(ROOT)
+    from tests.reference.class_ad_api import answers
+
+    return answers(classad2, case)
+
+
 def _listed(value: Any) -> Any:
     return [_listed(one) for one in value] if isinstance(value, list | tuple) else value
 
@@ -238,6 +249,7 @@ def _needed(ad: Any, projection: list[str]) -> set[str]:
 FAMILIES = {
     "queries": _queries,
     "classads": _classads,
+    "classad2": _class_ad_api,
     "configuration": _configuration,
     "event-logs": _event_logs,
     "submit": _submit,

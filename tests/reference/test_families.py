@@ -13,7 +13,7 @@ from tests.reference.family import REFUSED, Family, Tally
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 #: Cases of each family, so many as a second or two has room for.
-COUNTS = {"classads": 300, "configuration": 60, "event-logs": 150, "queries": 200}
+COUNTS = {"classads": 300, "classad2": 60, "configuration": 60, "event-logs": 150, "queries": 200}
 
 
 @pytest.mark.reference
