@@ -30,6 +30,7 @@ from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.classad.budget import Budget, ads_of, present
 from shared.classad.quick import QuickAd
 from shared.classad.references import decided_by
+from shared.daemon.ad_rows import Patch
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock
 from shared.daemon.offline_ads import is_offline
@@ -39,6 +40,8 @@ _BY_ITSELF: Final = (
     *("PartitionableSlot", "State", "Offline", "SlotWeight", "Cpus", "Memory", "Disk", "DaemonShutdown"),
     *("ConcurrencyLimits", "PreemptingConcurrencyLimits"),
 )
+#: Of a submitter's ad: how often one of its jobs became ready to start.
+_OFFERED: Final = "JobsOffered"
 #: Names in MachineResources that are looked at.
 _MOST_RESOURCES: Final = 100
 
@@ -249,10 +252,12 @@ class AdIntake:
         due = [group for group, _ in self._ads.expired(now) if group.my_type == "Machine"]
         return [one.daemon for one in due if any(is_offline(row.read(), now) for row in one.rows.values())]
 
-    def wants_slots(self, daemon: str, names: Iterable[str]) -> bool:
-        """Whether one of a schedd's submitters has idle jobs."""
-        ads = (self._submitter(daemon, name) for name in names)
-        return any(submitter.idle > 0 for submitter in submitters(ad for ad in ads if ad is not None))
+    def wants_slots(self, daemon: str, updated: Mapping[str, Patch | None]) -> bool:
+        """Whether one of a schedd's submitters has idle jobs that it did not have before. updated: what changed in
+        their ads. A schedd that does not count its offers is taken to have more with every change."""
+        told = ((self._submitter(daemon, name), patch) for name, patch in updated.items())
+        more = (ad for ad, patch in told if ad is not None and _may_have_more(ad, patch))
+        return any(submitter.idle > 0 for submitter in submitters(more))
 
     def submitters(self) -> list[Submitter]:
         """Submitters that can be talked to, those that NEGOTIATOR_SUBMITTER_CONSTRAINT leaves (NEG-06)."""
@@ -378,6 +383,11 @@ def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
         for ad in ads
     ]
     return sorted((s for s in found if s.name and s.schedd), key=lambda s: (s.name, s.schedd))
+
+
+def _may_have_more(ad: ClassAd, patch: Patch | None) -> bool:
+    """Whether a submitter may have jobs to start that it did not have before: only then does its JobsOffered change."""
+    return patch is None or _OFFERED in patch.changed or _OFFERED not in ad
 
 
 def by_schedd(wanted: Iterable[Submitter]) -> Mapping[str, list[str]]:

@@ -9,6 +9,7 @@ from engine.policy import Policy, read_policy
 from services.negotiator.ad_intake import AdIntake
 from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
+from shared.daemon.ad_rows import difference
 from shared.daemon.ad_table import AdTable
 from shared.messages.ads import AdUpdate
 from tests.spec import spec
@@ -58,6 +59,11 @@ class Desk:
 
     def says(self, my_type: str, daemon: str, *ads: ClassAd) -> None:
         self.say(my_type, daemon, {str(ad["Name"]): ad.pack() for ad in ads})
+
+    def wants_slots(self, before: ClassAd, now: ClassAd) -> bool:
+        """Whether the change from one submitter ad to the next starts a cycle."""
+        self.says("Submitter", AP, now)
+        return self.ad_intake.wants_slots(AP, {str(now["Name"]): difference(before.pack(), now.pack())})
 
     def slot(self, name: str = "s@ep", daemon: str = EP, **attributes: object) -> None:
         self.says("Machine", daemon, ClassAd({"Name": name, "Cpus": 1, **attributes}))
@@ -225,3 +231,22 @@ def test_slots_that_what_was_loaded_lacks_are_charged_to_nobody() -> None:
     assert touched[-1], "somebody must charge"
     assert desk.table.in_use(desk.policy.cycle) == {"alice@p": (1.0, 1)}
     assert list(desk.table.ads) == ["slot1_1@ep"]
+
+
+def of_submitter(idle: int, **attributes: object) -> ClassAd:
+    return ClassAd({"Name": "u@p", "ScheddIpAddr": "schedd.ap", "IdleJobs": idle, **attributes})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "wanted"),
+    [
+        pytest.param({"idle": 9, "JobsOffered": 9}, {"idle": 8, "JobsOffered": 9}, False, id="one began"),
+        pytest.param({"idle": 9, "JobsOffered": 9}, {"idle": 8, "JobsOffered": 10}, True, id="two began, one came"),
+        pytest.param({"idle": 0, "JobsOffered": 9}, {"idle": 1, "JobsOffered": 10}, True, id="one came"),
+        pytest.param({"idle": 1, "JobsOffered": 9}, {"idle": 0, "JobsOffered": 10}, False, id="it has begun already"),
+        pytest.param({"idle": 9}, {"idle": 8}, True, id="a schedd that does not count"),
+    ],
+)
+def test_only_jobs_that_were_not_there_before_start_a_cycle(before: dict, now: dict, wanted: bool) -> None:  # type: ignore[type-arg]
+    """A busy pool's submitter ads change with every start and end: no cycle is of use for that."""
+    assert Desk().wants_slots(of_submitter(**before), of_submitter(**now)) is wanted
