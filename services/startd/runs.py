@@ -19,6 +19,7 @@ from services.startd.core.slots.transitions import State
 from services.startd.isolation import scratch_dirs
 from services.startd.metrics import RunCounts
 from services.startd.run.context import RunContext
+from services.startd.run.reports import BRIEF_S
 from services.startd.run.run import Run
 from services.startd.slot_services import SlotServices
 from shared.classad import ClassAd
@@ -64,8 +65,10 @@ class Runs:
 
     # -- begin
 
-    def activate(self, claim_id: str, activation: Activation, job: ClassAd) -> tuple[Refused | None, SlotEffects]:
-        """Start a run; why not, if it can not be."""
+    def activate(
+        self, claim_id: str, activation: Activation, job: ClassAd, *, after_brief: bool = False
+    ) -> tuple[Refused | None, SlotEffects]:
+        """Start a run; why not, if it can not be. after_brief: the claim's last one was soon over."""
         startd = self.startd
         self.counts.asked += 1
         claim = startd.slot_manager.claims.get(claim_id)
@@ -88,7 +91,8 @@ class Runs:
                 answer.lease_s = lease
                 startd.effects.leased(answer)
             self.counts.started += 1
-            self.adopt(self._record(claim_id, answer.slot, answer.schedd, activation, answer.lease_s))
+            record = self._record(claim_id, answer.slot, answer.schedd, activation, answer.lease_s)
+            self.adopt(record, after_brief=after_brief)
         return None, effects
 
     def _record(self, claim_id: str, slot: str, schedd: str, activation: Activation, lease: float) -> RunRecord:
@@ -119,13 +123,21 @@ class Runs:
         elsewhere = self.startd.settings.execute.get(slot.slot_id, "") if slot is not None and slot.slot_id else ""
         return str(Path(elsewhere) / name) if elsewhere else name
 
-    def adopt(self, record: RunRecord) -> Run:
+    def adopt(self, record: RunRecord, *, after_brief: bool = False) -> Run:
         """Begin a run, or go on with one of an earlier life."""
         startd = self.startd
         claim = startd.slot_manager.claims.get(record.claim_id)
         slot = startd.slot_manager.slots.get(claim.slot) if claim else None
         cpus, memory = (float(slot.total["Cpus"]), int(slot.total["Memory"])) if slot else (1.0, 1)
-        run = Run(record, self._context, cpus, memory, reported=self._reported, measured=self._run_measured)
+        run = Run(
+            record,
+            self._context,
+            cpus,
+            memory,
+            after_brief=after_brief,
+            reported=self._reported,
+            measured=self._run_measured,
+        )
         self.by_key[record.key] = run
         if claim is not None and claim.run == run.key and claim.suspensions:
             run.restore_suspension(claim.suspended_at > 0)
@@ -202,7 +214,8 @@ class Runs:
         effects = SlotEffects()
         refusal: Refused | None
         try:
-            refusal, effects = self.activate(record.claim_id, activation, unpack_ad(activation.job_ad))
+            job, brief = unpack_ad(activation.job_ad), bool(record.started_at) and run_times.ran_s(record) < BRIEF_S
+            refusal, effects = self.activate(record.claim_id, activation, job, after_brief=brief)
         except BadAd as error:
             refusal = Refused("bad-request", str(error))
         key = journal_records.run_key(activation, record.schedd)

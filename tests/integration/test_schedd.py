@@ -48,6 +48,22 @@ async def test_a_job_runs_to_its_end_and_into_the_history(pool):
     assert at["job.started"].waited_s == pytest.approx(waited, abs=1e-6)
 
 
+async def test_the_end_of_a_brief_job_tells_also_that_it_ran(pool, tmp_path):
+    """Its execution point did not say so before: that would have been one message more."""
+    log = tmp_path / "user.log"
+    await pool.submit(job_ad(UserLog=str(log)))
+    await pool.match()
+    await eventually(lambda: pool.startd.activations)
+    await pool.startd.finish(pool.startd.activations[0], started_at=5.0)
+    (ad,) = await pool.history()
+    assert (ad["JobStatus"], ad["NumJobStarts"]) == (4, 1)
+    told = ["job.matched", "job.started", "job.ended"]
+    await eventually(lambda: [kind for kind in pool.event_types() if kind in told] == told)
+    matched, started, ended = (next(e.at for e in pool.events if e.type == kind) for kind in told)
+    assert matched <= started <= ended
+    await eventually(lambda: re.findall(r"^(\d{3}) \(001", log.read_text(), re.MULTILINE) == ["000", "001", "005"])
+
+
 async def test_idle_jobs_are_advertised_at_once(pool):
     await pool.submit(procs=3)
     await eventually(lambda: pool.submitter() is not None and pool.submitter()["IdleJobs"] == 3)

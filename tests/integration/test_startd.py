@@ -117,6 +117,35 @@ async def test_several_jobs_are_carved_by_leftovers_until_nothing_is_left(pool):
     assert pool.startd.shared.slot_manager.slots["slot1@node1"].free["Cpus"] == 8
 
 
+async def test_a_job_that_is_over_at_once_is_told_of_by_its_end_alone(pool, monkeypatch):
+    """The first on a claim is told when it begins, whatever comes: nobody knows how long it will take."""
+    monkeypatch.setattr("services.startd.runs.BRIEF_S", 3600.0)
+    monkeypatch.setattr("services.startd.run.reports.BRIEF_S", 3600.0)
+    left = [pool.activation(), pool.activation()]
+    others = list(left)
+    pool.schedd.next_job = lambda report: JobReportAck(next=left.pop(0)) if left else JobReportAck(release=True)
+    first, _ = await pool.run()
+    for activation in (first, *others):
+        end = await pool.schedd.end_of(activation.job_id)
+        assert end.exit.exit_code == 0
+        assert end.started_at
+        assert end.scratch
+    await pool.schedd.until(lambda: "running" in pool.schedd.phases(first.job_id))  # it may be overtaken by the end
+    assert [pool.schedd.phases(activation.job_id) for activation in others] == [["ended"], ["ended"]]
+
+
+async def test_a_longer_job_after_a_brief_one_is_told_to_run(pool, monkeypatch):
+    monkeypatch.setattr("services.startd.runs.BRIEF_S", 3600.0)
+    longer = pool.activation(cmd="/bin/sleep", Arguments="1000")
+    pool.schedd.next_job = lambda report: JobReportAck(next=longer)
+    _, granted = await pool.run()
+    await pool.schedd.until(lambda: pool.schedd.phases(longer.job_id) == ["running"])
+    pool.schedd.next_job = lambda report: JobReportAck(release=True)
+    await pool.call(DeactivateClaim(claim_id=granted.claim_id, job_id=longer.job_id, attempt=1, how="fast"))
+    await pool.schedd.end_of(longer.job_id)
+    assert pool.schedd.phases(longer.job_id) == ["running", "ended"]
+
+
 async def test_requests_that_come_twice_are_answered_alike(pool):
     activation = pool.activation(cmd="/bin/sleep", Arguments="1000")
     request = pool.request(activation)

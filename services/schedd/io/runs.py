@@ -239,8 +239,8 @@ class Runs:
             self.updates.record(job, event)
 
     def _executing(self, job: Job, claim: Claim, run: Shadow, now: float, at: float, scratch: str) -> None:
-        """Its program runs, since `at` for the user's log. scratch: its directory there, if told."""
-        self.updates.launches.add(now - max(run.started, claim.granted_at))
+        """Its program runs, since `at` by our clock. scratch: its directory there, if told."""
+        self.updates.launches.add(at - max(run.started, claim.granted_at))
         if job.status not in ACTIVE:
             return  # held or removed while it was on its way: that was told, and stands
         job_end.on_executing(job, run, now)
@@ -258,7 +258,7 @@ class Runs:
         )
         self.updates.publish(
             JobStarted(
-                **self.updates.about(job, now),
+                **self.updates.about(job, at),
                 slot=claim.slot,
                 attempt=run.attempt,
                 waited_s=max(0.0, run.started - job.idle_since()),

@@ -21,21 +21,35 @@ from shared.messages.claims import JobExit, JobReport, JobReportAck, Usage
 REPORT_FIRST_S, REPORT_LONGEST_S = 0.2, 30.0
 #: An end that nobody wants to hear of is forgotten after its lease and this time, seconds.
 REPORT_FOR_S = 86400.0
+#: Where the last job of a claim ran for less than this, the next one is told to run only when it has done so for as
+#: long: one that ends sooner is told with its end, seconds.
+BRIEF_S = 0.1
+#: Ends that tell the schedd that the program ran, too.
+_TELLS_ALL = ("exited", "killed", "evicted")
 #: A transfer that takes longer than this is told to the schedd, seconds.
 QUIET_TRANSFER_S = 1.0
 
 
 class Reports:
     """The reports of one run. extras: what components of the startd add to the job's attributes, in every report.
-    no_schedd: gets the reports of a run that belongs to no access point, one of fetched work."""
+    no_schedd: gets the reports of a run that belongs to no access point, one of fetched work. after_brief: the claim's
+    last job ran for less than BRIEF_S."""
 
     def __init__(
-        self, record: RunRecord, context: RunContext, log: BoundLogger, no_schedd: Callable[[JobReport], None]
+        self,
+        record: RunRecord,
+        context: RunContext,
+        log: BoundLogger,
+        no_schedd: Callable[[JobReport], None],
+        *,
+        after_brief: bool = False,
     ) -> None:
         self._record = record
         self._context = context
         self._log = log
         self._no_schedd = no_schedd
+        self._after_brief = after_brief
+        self._to_tell: asyncio.TimerHandle | None = None  # that it runs, which was not told yet
         self.extras: dict[str, object] = {}
 
     def _made(self, phase: Any, updates: ClassAd | None = None, outcome: JobExit | None = None) -> JobReport:
@@ -63,14 +77,18 @@ class Reports:
 
     def tell(self, phase: str, updates: ClassAd | None = None) -> None:
         """Tell the schedd, without waiting; what gets lost is repeated by the next report."""
+        self.close()
         self._context.in_background(self._send(self._made(phase, updates)), f"report:{self._record.key}")
 
     def began(self, updates: ClassAd | None) -> None:
         """Tell the schedd that the program runs. Where it may not know of the claim yet it is asked to answer: with the
-        answer the claim has its whole lease, so a job that has just begun outlives a broker that goes away now."""
+        answer the claim has its whole lease, so a job that has just begun outlives a broker that goes away now. Of one
+        that may be over in a moment the end tells it, unless files or a launcher have more to say."""
         if self._record.schedd and self._context.lease_is_first(self._record.claim_id):
             report = self._made("running", updates).model_copy(update={"renew": True})
             self._context.in_background(self._ask(report), f"report:{self._record.key}")
+        elif self._after_brief and not updates and not self._record.transfer_url:
+            self._to_tell = asyncio.get_running_loop().call_later(BRIEF_S, self.tell, "running")
         else:
             self.tell("running", updates)
 
@@ -96,12 +114,21 @@ class Reports:
         except RoostError as error:
             self._log.info("report_not_sent", phase=report.phase, reason=str(error))
 
+    def close(self) -> None:
+        """What waits to be told is not told any more: it was told otherwise, or this life is over."""
+        if self._to_tell is not None:
+            self._to_tell.cancel()
+            self._to_tell = None
+
     def later(self, phase: str) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(QUIET_TRANSFER_S, self.tell, phase)
 
     async def end(self, updates: ClassAd | None) -> JobReportAck | None:
         """Repeat the final report until it is acknowledged. None: nobody wanted to hear it for very long."""
         context, record = self._context.daemon, self._record
+        if self._to_tell is not None and record.outcome is not None and record.outcome.reason not in _TELLS_ALL:
+            await self._send(self._made("running"))
+        self.close()
         report = self._made("ended", updates, record.outcome)
         if record.ended_at:
             times = {"had_s": run_times.had_s(record), "ran_s": run_times.ran_s(record), "at": record.ended_at}

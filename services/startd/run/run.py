@@ -55,8 +55,8 @@ SAMPLE_GROWTH, MOST_SAMPLED_S = 1.25, 60.0
 
 
 class Run:
-    """reported: gets what a run tells that belongs to no access point. measured: its usage is known anew, and the
-    machine's policy may go by it."""
+    """after_brief: as `Reports` has it. reported: gets what a run tells that belongs to no access point. measured: its
+    usage is known anew, and the machine's policy may go by it."""
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class Run:
         cpus: float,
         memory_mib: int,
         *,
+        after_brief: bool,
         reported: Callable[[Run, JobReport], None],
         measured: Callable[[Run], None],
     ) -> None:
@@ -88,7 +89,9 @@ class Run:
         self._last_updates: ClassAd | None = None  # of the launcher, at the end
         trace = tracing.trace_of(self.job.eval_string("RoostTrace"))
         self._log = context.daemon.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot, **trace)
-        self._reports = Reports(record, context, self._log, lambda report: reported(self, report))
+        self._reports = Reports(
+            record, context, self._log, lambda report: reported(self, report), after_brief=after_brief
+        )
         self._files = FileTransfer(record, context, self._orders, self._reports, self._log)
         hooks = settings.hooks.of_job(self.job)
         self._credentials = JobCredentials(record, context, self._log)
@@ -218,6 +221,7 @@ class Run:
     def close(self) -> None:
         """Nothing more is to be done for it in this life of the startd."""
         self._over = True
+        self._reports.close()
         self._credentials.close()
         for timer in self._timers:
             timer.cancel()
