@@ -13,6 +13,8 @@ from shared.daemon.ad_table import AdTable
 from shared.daemon.lifecycle import run_daemon
 from shared.messages.base import Ack
 from shared.messages.claims import (
+    ActivateClaim,
+    Activated,
     Alive,
     AliveReply,
     ClaimGranted,
@@ -94,6 +96,7 @@ class FakeStartd:
         self.alive: list[Alive] = []
         self.unknown: list[str] = []
         self.refuse: ClaimRefused | None = None
+        self.refuse_runs = ""  # why no run begins on a claim that it has granted
         self.waits = False  # the slot is in use: claims wait until `empties`
         self.asked: list[RequestClaim] = []
         self.mute = False
@@ -124,6 +127,14 @@ class FakeStartd:
                 self._began(body.activation, known.claim_id, known.slot)
                 self.granted[body.request_id] = known.model_copy(update={"activated": True})
             return self.granted[body.request_id]
+        if isinstance(body, ActivateClaim):
+            if self.refuse_runs:
+                raise RemoteFailure("refused", self.refuse_runs)
+            run = body.activation
+            if (run.job_id, run.attempt) not in self.claim_of:
+                slots = {granted.claim_id: granted.slot for granted in self.granted.values()}
+                self._began(run, body.claim_id, slots[body.claim_id])
+            return Activated(job_id=run.job_id, attempt=run.attempt)
         if isinstance(body, DeactivateClaim):
             self.deactivated.append(body)
         elif isinstance(body, SuspendClaim):

@@ -179,7 +179,7 @@ class Schedd(Daemon):
         self._recovered.set()
         await self.updates.commit()
         self._ready = True
-        self.updates.demand_grew.set()
+        self.claim_table.offer_jobs()
         self.context.log.info("queue_loaded", jobs=self.table.total, running=len(self.claim_table.claims))
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -187,6 +187,7 @@ class Schedd(Daemon):
             "queue": self._watch_queue(),
             "advertise": self._advertise(),
             "leases": self._keep_alive(),
+            "idle-claims": self.claims.idle.run(),
             "policies": self._look(),
             "factories": self.late_materialization.run(),
             "tidy": self._tidy(),

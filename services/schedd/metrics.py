@@ -33,6 +33,8 @@ class Metrics(MetricSource):
         running = sum(claim.shadow is not None for claim in claims.values())
         yield gauge("roost_schedd_shadows", "Jobs that are followed on their slots", running)
         yield gauge("roost_schedd_claims", "Claims that are held", len(claims))
+        kept = "Of them those that are kept without a job (KeepClaimIdle)"
+        yield gauge("roost_schedd_claims_kept_idle", kept, len(updates.claims.idle))
         yield counter("roost_schedd_jobs_submitted", "Jobs taken into the queue", updates.submitted)
         yield counters("roost_schedd_events", "Facts told, by type", ["type"], updates.published.by_name)
         yield counters(

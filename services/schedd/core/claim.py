@@ -44,6 +44,8 @@ class Claim:
     previous: tuple[str, int] | None = (
         None  # (job, attempt) that ran before: its repeated last report is answered again
     )
+    #: Wall clock: so long it is kept without a run (SUB-11); where it has one, its startd has not taken that yet.
+    idle_until: float = 0.0
     # Not stored:
     heard: float = 0.0  # monotonic: when the startd last proved that it has this claim
     told_until: float = 0.0  # monotonic: when a keep-alive that was not answered may have arrived at the latest
@@ -55,6 +57,12 @@ class Claim:
     ad: ClassAd | None = None
     autocluster: int = -1  # of the job it waits with: another of these will do
     start_in_s: float = 0.0  # the request waits so long: JOB_START_DELAY
+    looked_at: int = -1  # while it is kept: jobs of its submitter that had become ready when none was found to fit
+
+    @property
+    def has_taken_run(self) -> bool:
+        """Whether its startd has taken the run, or takes it together with the news of the last one's end."""
+        return self.granted and not self.idle_until
 
     def of(self, startd: str) -> bool:
         """Whether it is a claim on this startd, named as in its messages."""
@@ -94,6 +102,7 @@ class Claim:
             "granted": self.granted,
             "granted_at": self.granted_at,
             "previous": self.previous,
+            "idle_until": self.idle_until,
         }
         if run is not None:
             body["run"] = {

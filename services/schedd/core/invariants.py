@@ -16,7 +16,7 @@ def check_invariants(table: JobTable, claims: Mapping[str, Claim], by_claim_id: 
     """Every contradiction in words. claims: by our own id; by_claim_id: by the startd's.
 
     A run belongs to one job and one claim, which know it and each other; a job that is on a slot has a run; a claim has
-    a run, or waits for its slot.
+    a run, waits for its slot, or is kept for a run to come.
     """
     found = table.check_invariants()
     for job in table.jobs():
@@ -42,7 +42,7 @@ def check_invariants(table: JobTable, claims: Mapping[str, Claim], by_claim_id: 
             found.append(f"claim {claim.id} stands in the place of claim {key}")
         run = claim.shadow
         if run is None:
-            if claim.waits is None:
+            if claim.waits is None and not claim.idle_until:
                 found.append(f"claim {claim.id} of {claim.slot} has no run and waits for none")
             continue
         weights[claim.submitter] = weights.get(claim.submitter, 0.0) + claim.weight()

@@ -178,7 +178,7 @@ class Actions:
         self.updates.table.changed(job, priority=priority, submitter=submitter)
         self.updates.queue.put(job)
         if job.idle_key is not None:
-            self.updates.demand_grew.set()
+            self.updates.claims.offer_jobs()
         self.updates.counts_changed.set()
         return "done"
 

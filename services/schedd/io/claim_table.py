@@ -22,6 +22,28 @@ from shared.messages.claims import DeactivateClaim, ReleaseClaim, SuspendClaim, 
 STOP_TIMEOUT_S: Final = 10.0
 
 
+class IdleClaimSet:
+    """The claims that are kept without a run (SUB-11), the first that was kept first."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, Claim] = {}
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def __contains__(self, claim: Claim) -> bool:
+        return claim.id in self._claims
+
+    def every(self) -> list[Claim]:
+        return list(self._claims.values())
+
+    def add(self, claim: Claim) -> None:
+        self._claims[claim.id] = claim
+
+    def remove(self, claim: Claim) -> None:
+        self._claims.pop(claim.id, None)
+
+
 class ClaimTable:
     """Claims by our own id and by the startd's. Each carries one run at a time."""
 
@@ -33,6 +55,8 @@ class ClaimTable:
         self.by_claim_id: dict[str, Claim] = {}  # granted ones, and those that wait
         self.keepalive_due = asyncio.Event()  # there is a new claim, or a shorter lease: the timer looks again
         self.job_offered = asyncio.Event()  # a job may start (again): tell the negotiator at once
+        self.idle = IdleClaimSet()
+        self.idle_due = asyncio.Event()  # one more claim is kept, or there may be a job for one
         self._wakes: dict[str, asyncio.Event] = {}  # of claims that wait for their slots, by Claim.id
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -44,6 +68,19 @@ class ClaimTable:
         """Whether the claim is still ours."""
         return self.claims.get(claim.id) is claim
 
+    def offer_jobs(self) -> None:
+        """A job may start (again)."""
+        self.job_offered.set()
+        if self.idle:
+            self.idle_due.set()
+
+    def keep(self, claim: Claim, until: float) -> None:
+        """Keep a claim that has no run until then (wall clock), for a job that is yet to come."""
+        claim.idle_until, claim.looked_at = until, -1
+        self.idle.add(claim)
+        self.queue.put_claim(claim)
+        self.idle_due.set()
+
     # Ends of claims
 
     def drop(self, claim: Claim) -> None:
@@ -54,13 +91,14 @@ class ClaimTable:
             if self.by_claim_id.get(claim_id) is claim:
                 del self.by_claim_id[claim_id]
         self.queue.drop_claim(claim)
+        self.idle.remove(claim)
         self.wake(claim.id)
         self._wakes.pop(claim.id, None)
         job = self.table.get(claim.waits) if claim.waits is not None else None
         if job is not None and job.waits_for == claim.id:
             job.waits_for = ""
             self.table.refresh(job)
-            self.job_offered.set()
+            self.offer_jobs()
 
     def give_back(self, claim: Claim, reason: str) -> None:
         """Release a claim that is of no more use."""

@@ -2,7 +2,7 @@
 
 What a match gives is used at once and no further than its count: startds are asked for their slots with the first job
 in the same message (`Claims`). What is refused waits for the next cycle; jobs start no faster than JOB_START_COUNT and
-JOB_START_DELAY let them (`StartPacer`).
+JOB_START_DELAY let them (`start_pacer`).
 
 A slot that is in use must be emptied first. Its claim waits meanwhile, with the job that it is for: the job stays Idle
 and is not offered to anybody else, and its run begins when the slot is there. Asking again keeps the claim.
@@ -16,25 +16,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 from engine.queue.claim_reuse import limits_of
 from engine.queue.jobs import Job, JobId, JobStatus, full_packed
 from services.schedd.core.claim import Claim, alive_s, given_up_at, lease_s
 from services.schedd.core.job_launch_ad import match_exprs
-from services.schedd.core.start_throttle import StartThrottle
 from services.schedd.io import job_trace
+from services.schedd.io.idle_claims import IdleClaims
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.presence import Presence
 from services.schedd.io.runs import Runs
+from services.schedd.io.start_pacer import StartPacer
 from services.schedd.settings import Settings
 from shared import job_log
 from shared.backoff import Backoff
 from shared.bus.api import BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
-from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
-from shared.daemon.context import Context
 from shared.errors import PermanentError
 from shared.messages.base import Message
 from shared.messages.claims import (
@@ -48,7 +46,7 @@ from shared.messages.claims import (
     RequestClaim,
 )
 from shared.messages.events import JobMatched, JobUnmatched, ScheddLimited
-from shared.messages.negotiation import Match, Matches, Reschedule
+from shared.messages.negotiation import Match, Matches
 
 #: How long one request for a claim waits, and how long requests are repeated before the match is given up.
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -81,6 +79,7 @@ class Claims:
         self._presence = Presence(self.context, self.claims.spawn)
         self._pacer = StartPacer(self.context, self.updates.name, self.claims.spawn)
         self._limited = False  # it was told that no claim may be added
+        self.idle = IdleClaims(updates, runs, self._presence, self._pacer, self._may_add)
 
     async def match(self, decided: Matches) -> list[int]:
         """Use matches of a negotiator: gives a job to each slot, several to a partitionable one. Returns how many
@@ -153,7 +152,7 @@ class Claims:
 
     def _may_add(self) -> bool:
         limit = self.updates.settings.max_jobs_running
-        limited = len(self.claims.claims) >= limit
+        limited = len(self.claims.claims) - len(self.claims.idle) >= limit
         if limited != self._limited:
             self._limited = limited
             now = self.updates.now()
@@ -170,15 +169,9 @@ class Claims:
             if run is not None:
                 self.claims.claims[claim.id] = claim
                 self._matched(job, match, decided, now)
-                claim.start_in_s = self._pacer.book(self._pause_after(job))
+                claim.start_in_s = self._pacer.book(job, self.updates.settings)
                 return claim, run
         return None
-
-    def _pause_after(self, job: Job) -> float:
-        """NextJobStartDelay (s), bounded by MAX_NEXT_JOB_START_DELAY."""
-        return min(
-            max(0.0, float(job.number("NextJobStartDelay", 0))), self.updates.settings.max_next_job_start_delay_s
-        )
 
     async def _request_all(self, begun: list[tuple[Claim, Activation]]) -> None:
         # Stored first: a schedd killed after the request must know of the run, or one attempt would begin twice.
@@ -197,6 +190,10 @@ class Claims:
                 self.claims.by_claim_id[claim.waits_as] = claim
             self.claims.spawn(self._wait(claim), "wait")
             return
+        if run is None and claim.idle_until > self.updates.now():
+            self.claims.by_claim_id[claim.claim_id] = claim
+            self.claims.keep(claim, claim.idle_until)
+            return
         job = self.table.get(run.job) if run is not None else None
         if run is None or job is None:
             self.claims.give_back(claim, "no job of this schedd runs on it any more")
@@ -205,7 +202,10 @@ class Claims:
         job.shadow = run
         self.table.refresh(job)
         self.table.count(claim.submitter).weighted_running += claim.weight()
-        if claim.granted:
+        if claim.granted and not claim.has_taken_run:
+            self.claims.by_claim_id[claim.claim_id] = claim
+            self.claims.spawn(self.idle.activate(claim, self.runs.again(claim, job)), "idle-claim")
+        elif claim.granted:
             self.claims.by_claim_id[claim.claim_id] = claim
             self.updates.watch_duration(job)
             if run.stop:
@@ -377,15 +377,12 @@ class Claims:
         run = claim.shadow
         job = self.table.get(run.job) if run is not None else None
         if run is not None and job is not None:
-            job.count("NumShadowStarts", -1)
             job.ad["LastRejMatchTime"] = int(self.updates.now())
             job.ad["LastRejMatchReason"] = f"{claim.slot} {what}: {reason}"[:1000]
-            self.updates.end_run(claim, job, run)
-            self.updates.runs.not_started += 1
             self._unmatched(job, claim.slot, reason)
             job.refusals += 1
             self.updates.cool(job, self.updates.cool_down.refused_s(job.refusals))
-            self.updates.put_back(job)
+            self.runs.undo(claim)
         elif claim.waits is not None and (job := self.table.get(claim.waits)) is not None:
             self._unmatched(job, claim.slot, reason)
             job.refusals += 1
@@ -591,44 +588,6 @@ def _readable(answer: Message | None) -> Message | None:
         except (ValueError, RecursionError) as error:
             return ClaimRefused(reason=f"the ad of the granted slot can not be read: {error}", code="unknown-claim")
     return answer
-
-
-#: How long a negotiator is waited for (s). One that does not hear of it has a cycle before long all the same.
-RESCHEDULE_TIMEOUT_S: Final = 10.0
-
-
-class StartPacer:
-    """Lets jobs start at the pace that is configured. Slots that would wait too long are left to others; the negotiator
-    that matched them is told when it goes on. name: of the schedd. spawn: begins a task with a name."""
-
-    def __init__(self, context: Context, name: str, spawn: Callable[[Coroutine[Any, Any, None], str], object]) -> None:
-        self._context = context
-        self._name = name
-        self._spawn = spawn
-        self._pace = StartThrottle()
-        self._waking: set[str] = set()  # inboxes of negotiators that will be told
-
-    def room(self, settings: Settings, shard: str) -> bool:
-        """Whether a start can be booked. shard: whose match it is."""
-        self._pace.set(settings.job_start_count, settings.job_start_delay_s)
-        wait = self._pace.room_in_s(self._context.clock.monotonic())
-        inbox = negotiator_inbox(shard)
-        if wait and inbox not in self._waking:
-            self._waking.add(inbox)
-            self._spawn(self._wake(inbox, wait), "pace")
-        return not wait
-
-    def book(self, pause_s: float) -> float:
-        """How long (s) the start has to wait. pause_s: how long after it no other comes."""
-        return self._pace.book(self._context.clock.monotonic(), pause_s)
-
-    async def _wake(self, inbox: str, wait: float) -> None:
-        try:
-            await self._context.clock.sleep(wait)
-        finally:
-            self._waking.discard(inbox)
-        with contextlib.suppress(BusUnavailable, CallTimeout, RemoteFailure, PermanentError):
-            await self._context.bus.call(inbox, Reschedule(by=f"schedd.{self._name}"), timeout=RESCHEDULE_TIMEOUT_S)
 
 
 KEEPALIVE_TIMEOUT_S: Final = 10.0

@@ -99,7 +99,7 @@ class Imports:
         for job in jobs:
             updates.table.add(cluster, (job,))
             await yielder.yield_if_due()
-        updates.demand_grew.set()
+        updates.claims.offer_jobs()
 
 
 def _noted(database: sqlite3.Connection, asked: ImportJobs) -> tuple[int, int, bool]:

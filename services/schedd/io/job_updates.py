@@ -341,7 +341,7 @@ class JobUpdates:
                     self._mail(job, hold_code)
                 case Advertise(at_once):
                     if at_once:
-                        self.demand_grew.set()
+                        self.claims.offer_jobs()
                     self.counts_changed.set()
                 case _:
                     assert_never(effect)
@@ -400,8 +400,8 @@ class JobUpdates:
         core: bool = False,
         closing: bool = False,
     ) -> None:
-        """Count a run that is over, by how it ended (core.run_statistics). Whose slot was never granted was none."""
-        if claim.granted:
+        """Count a run that is over, by how it ended (core.run_statistics). Whose slot was not to be had was none."""
+        if claim.has_taken_run:
             self.runs.over(how, run, ended, job.number("ImageSize"), core_dumped=core, closing=closing)
         else:
             self.runs.not_started += 1
@@ -433,7 +433,7 @@ class JobUpdates:
         job.cooling = False
         if self.table.get(job.id) is job:
             self.table.refresh(job)
-            self.demand_grew.set()
+            self.claims.offer_jobs()
 
     def _decide_starts(self) -> None:
         """Look at the idle jobs that more than a slot is needed for, or less (core.start_rules). Of very many the rest

@@ -132,7 +132,7 @@ class LateMaterialization:
         entries = [entry for _, entries in made for entry in entries]
         updates.carry_out([WriteLogs(entries), PublishEvent(submitted_event(updates.name, jobs, now))])
         updates.table.add(cluster, jobs)
-        updates.demand_grew.set()
+        updates.claims.offer_jobs()
         updates.counts_changed.set()
 
     def _job(self, cluster: Cluster, factory: Factory, proc: int, item: Item) -> Job:

@@ -15,6 +15,7 @@ from engine.queue.idle_queue import Key
 from engine.queue.jobs import ACTIVE, Job, JobStatus, Shadow, full_ad
 from services.schedd.core import job_end, job_launch_ad
 from services.schedd.core.claim import Claim, alive_s, lease_s
+from services.schedd.core.idle_claims import idle_s
 from services.schedd.core.job_states import JobEvent, Verdict
 from services.schedd.core.machine_attributes import note_machine
 from services.schedd.core.policies import Hold
@@ -59,7 +60,7 @@ class Runs:
             claim=claim.id,
         )
         self._lease(claim, lease_s(job.number("JobLeaseDuration", 0)))
-        if claim.granted:
+        if claim.has_taken_run:
             begun = self.updates.happen(job, JobEvent.START)
             assert begun.verdict is Verdict.DONE, begun.reason
             job_end.on_start(job.ad, job.autocluster, claim, now)
@@ -105,6 +106,27 @@ class Runs:
         slot, of_all = claim.slot_classad(), self.updates.settings.machine_attributes
         note_machine(job, slot, of_all, self.updates.now(), again=again)
 
+    def activated(self, claim: Claim, run: Shadow) -> None:
+        """The execution point of a kept claim has taken its job: it says so, or the run's first report does."""
+        if not self.claims.knows(claim) or claim.shadow is not run or claim.has_taken_run:
+            return
+        claim.idle_until = 0.0
+        claim.heard = self.context.clock.monotonic()
+        self.queue.put_claim(claim)
+        if (job := self.table.get(run.job)) is not None:
+            self.taken(job, claim)
+
+    def undo(self, claim: Claim) -> None:
+        """The run that was begun on a claim was not taken: its job goes back to where it stood, and the number of its
+        attempt is free again."""
+        run = claim.shadow
+        job = self.table.get(run.job) if run is not None else None
+        if run is not None and job is not None:
+            job.count("NumShadowStarts", -1)
+            self.updates.end_run(claim, job, run)
+            self.updates.runs.not_started += 1
+            self.updates.put_back(job)
+
     def slot_known(self, claim: Claim) -> None:
         """The slot of a run that has begun is known better now: the one that was carved for it."""
         job = self.table.get(claim.shadow.job) if claim.shadow is not None else None
@@ -133,6 +155,7 @@ class Runs:
         if claim is None:
             return JobReportAck(known=False, release=True)
         claim.heard = self.context.clock.monotonic()
+        self.activated(claim, run)
         report = job_end.sanitize_report(report)
         if report.phase != "ended":
             if report.sequence > run.sequence:
@@ -197,7 +220,7 @@ class Runs:
             job = self.table.get(claim.shadow.job) if claim.shadow is not None else None
             if job is not None:
                 return JobReportAck(next=self.again(claim, job))
-            return JobReportAck(release=True)
+            return JobReportAck(release=claim not in self.claims.idle)
         return JobReportAck(known=False)
 
     def _progress(self, report: JobReport, claim: Claim, job: Job, run: Shadow) -> None:
@@ -310,14 +333,18 @@ class Runs:
             (exit_.reason == "exited" and not job_end.output_missing(run, exit_))
             or (exit_.reason == "killed" and stopped != "vacate")
         )
-        run_next = self._next(claim, now) if good and not report.claim_over else None
+        good = good and not report.claim_over
+        run_next = self.next_on(claim, now) if good else None
         if run_next is not None:
             self.queue.put_claim(claim)
             return JobReportAck(next=run_next)
+        if good and self.claims.knows(claim) and (idle_for_s := idle_s(job)):
+            self.claims.keep(claim, now + idle_for_s)
+            return JobReportAck()
         self.claims.drop(claim)
         return JobReportAck(release=True)
 
-    def _next(self, claim: Claim, now: float) -> Activation | None:
+    def next_on(self, claim: Claim, now: float) -> Activation | None:
         """Begin the next job of the same submitter on this claim, if one fits."""
         if not self.claims.knows(claim) or not claim.granted:
             return None

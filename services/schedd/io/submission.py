@@ -176,7 +176,7 @@ class Submission:
             updates.drop_empty(cluster)
         if updates.table.undecided:
             await updates.commit()
-        updates.demand_grew.set()
+        updates.claims.offer_jobs()
         return answer
 
     def _begin(self, asked: SubmitJobs, common: ClassAd, now: float) -> Draft:

@@ -22,6 +22,7 @@ FORGOTTEN = {
     "ad",
     "autocluster",
     "start_in_s",
+    "looked_at",
 }
 FORGOTTEN_OF_A_RUN = {"claim", "stored_usage", "output_began"}
 NUMBERS = st.integers(0, 2**40)
@@ -64,6 +65,7 @@ CLAIMS = st.builds(
     granted_at=TIMES,
     shadow=st.none() | RUNS,
     previous=st.none() | st.tuples(WORDS, NUMBERS),
+    idle_until=TIMES,
 )
 
 

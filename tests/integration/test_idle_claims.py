@@ -1,0 +1,193 @@
+"""Claims that are kept without a job for the next one of their submitter (KeepClaimIdle)."""
+
+import contextlib
+
+import pytest
+
+from shared.messages.claims import JobExit
+from tests.integration.pools import ProcessPool
+from tests.scheddpool import Pool, job_ad
+from tests.servers import free_port
+from tests.spec import spec
+from tests.waiting import eventually, wait_until
+
+KEPT = job_ad(KeepClaimIdle=3600)
+
+
+async def idle_claim(pool, seconds=3600):
+    """A job has run, and left a claim behind that is kept for so long."""
+    run = await pool.run_one(ad=job_ad(KeepClaimIdle=seconds))
+    await pool.startd.report(run, "running")
+    answer = await pool.startd.finish(run)
+    assert (answer.next, answer.release, answer.known) == (None, False, True)
+    return run
+
+
+def claims_of(pool):
+    return list(pool.schedd.claim_table.claims.values())
+
+
+@spec("SUB-11")
+async def test_the_next_job_starts_on_an_idle_claim_without_a_match(tmp_path):
+    async with Pool(tmp_path) as pool:
+        first = await idle_claim(pool)
+        await pool.submit()
+        await eventually(lambda: len(pool.startd.activations) == 2, what="the second job")
+        second = pool.startd.activations[1]
+        assert pool.startd.claim_of[second.job_id, 1] == pool.startd.claim_of[first.job_id, 1]
+        await pool.startd.report(second, "running")
+        assert (await pool.job("2.0"))["JobStatus"] == 2
+        # It asks for nothing itself: when it is over, so is the claim.
+        assert (await pool.startd.finish(second)).release
+        assert claims_of(pool) == []
+        assert {ad["NumShadowStarts"] for ad in await pool.history()} == {1}
+
+
+@spec("SUB-11")
+async def test_an_idle_claim_is_given_back_when_no_job_came_in_time(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await idle_claim(pool, seconds=1)
+        await eventually(lambda: pool.startd.released, what="the end of the claim")
+        assert claims_of(pool) == []
+
+
+@spec("SUB-11")
+async def test_a_job_that_does_not_fit_leaves_the_claim_to_one_that_does(tmp_path):
+    """Nor does a claim serve another submitter; the limit of running jobs counts only claims with a job."""
+    async with Pool(tmp_path, MAX_JOBS_RUNNING="1") as pool:
+        await idle_claim(pool)
+        await pool.submit(job_ad(RequestMemory=100_000))
+        await pool.submit(job_ad(AccountingGroup="others", AcctGroup="others"))
+        await pool.submit()
+        await eventually(lambda: len(pool.startd.activations) == 2, what="the job that fits")
+        assert pool.startd.activations[1].job_id == "4.0"
+        await pool.match()  # of the large one: there is no room for it
+        assert len(pool.startd.activations) == 2
+
+
+@spec("SUB-11")
+async def test_a_removed_job_keeps_its_claim_and_an_evicted_one_does_not(tmp_path):
+    async with Pool(tmp_path) as pool:
+        for action, exit_, kept in (
+            ("remove", JobExit(reason="killed"), True),
+            ("vacate", JobExit(reason="evicted"), False),
+        ):
+            run = await pool.run_one(ad=KEPT)
+            await pool.startd.report(run, "running")
+            await pool.act(action, run.job_id)
+            answer = await pool.startd.finish(run, exit=exit_)
+            assert answer.release is not kept
+            assert len(claims_of(pool)) == kept
+            for claim in claims_of(pool):
+                pool.schedd.claim_table.give_back(claim, "the next case")
+
+
+@spec("SUB-11")
+async def test_an_idle_claim_survives_a_restart(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await idle_claim(pool)
+        await pool.restart()
+        await eventually(lambda: pool.startd.alive, what="a keep-alive")
+        assert pool.startd.released == []
+        await pool.submit()
+        await eventually(lambda: len(pool.startd.activations) == 2, what="the second job")
+
+
+@spec("SUB-11")
+async def test_an_order_that_nobody_answered_is_given_again_by_the_next_life(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await idle_claim(pool)
+        pool.startd.mute = True
+        await pool.submit()
+        await eventually(lambda: pool.startd.refused, what="an order")
+        assert (await pool.job("2.0"))["JobStatus"] == 1
+        await pool.restart()
+        pool.startd.mute = False
+        await eventually(lambda: len(pool.startd.activations) == 2, what="the second job")
+        assert [run.attempt for run in pool.startd.activations] == [1, 1]
+        await pool.startd.report(pool.startd.activations[1], "running")
+        assert (await pool.job("2.0"))["JobStatus"] == 2
+
+
+@spec("SUB-11")
+async def test_a_report_shows_that_the_job_was_taken(tmp_path):
+    async with Pool(tmp_path) as pool:
+        first = await idle_claim(pool)
+        pool.startd.mute = True
+        await pool.submit()
+        await eventually(lambda: pool.startd.refused, what="an order")
+        claim = claims_of(pool)[0]
+        again = pool.schedd.runs.again(claim, pool.schedd.table.get(claim.shadow.job))
+        pool.startd.claim_of["2.0", 1] = pool.startd.claim_of[first.job_id, 1]
+        await pool.startd.report(again, "running")
+        assert (await pool.job("2.0"))["JobStatus"] == 2
+        assert (await pool.startd.finish(again)).release
+
+
+@spec("SUB-11")
+async def test_a_refused_job_waits_for_another_slot_and_its_claim_ends(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await idle_claim(pool)
+        pool.startd.refuse_runs = "the claim is older than CLAIM_WORKLIFE"
+        await pool.submit()
+        await eventually(lambda: pool.startd.released, what="the end of the claim")
+        job = await pool.job("2.0")
+        assert (job["JobStatus"], job["NumShadowStarts"]) == (1, 0)
+        await pool.match()
+        await eventually(lambda: len(pool.startd.activations) == 2, what="the second job")
+        assert pool.startd.activations[1].attempt == 1
+
+
+@spec("SUB-11")
+async def test_a_job_that_is_removed_before_it_was_taken_is_gone(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await idle_claim(pool)
+        pool.startd.mute = True
+        await pool.submit()
+        await eventually(lambda: pool.startd.refused, what="an order")
+        await pool.act("remove", "2.0")
+        pool.startd.refuse_runs = "no"
+        pool.startd.mute = False
+        await eventually(lambda: pool.schedd.table.total == 0, what="the end of the job")
+        assert claims_of(pool) == []
+
+
+@spec("SUB-11")
+async def test_an_end_that_is_told_again_does_not_end_the_claim(tmp_path):
+    async with Pool(tmp_path) as pool:
+        run = await idle_claim(pool)
+        answer = await pool.startd.finish(run)
+        assert (answer.next, answer.release) == (None, False)
+        assert len(claims_of(pool)) == 1
+
+
+@spec("SUB-11")
+@pytest.mark.servers
+def test_the_next_job_starts_where_there_is_no_negotiator_whoever_was_killed(tmp_path, amqp_url, redis_url):
+    """On an idle claim, which outlives its schedd and its startd."""
+    pool = ProcessPool(tmp_path / "pool", amqp_url, redis_url, free_port(), NUM_CPUS="1", MEMORY="1024")
+    (tmp_path / "job.sub").write_text(
+        "executable = /bin/true\nshould_transfer_files = no\nkeep_claim_idle = 3600\nqueue\n"
+    )
+
+    def run_one():
+        cluster = pool.submit(tmp_path / "job.sub")
+        wait_until(lambda: pool.final(cluster), what="the end of the job")
+
+    def states():
+        with pool.client() as client:
+            slots = client.ads("Machine", projection=["State", "Activity", "DynamicSlot"])
+            return [(ad.eval("State"), ad.eval("Activity")) for ad in slots if ad.eval("DynamicSlot") is True]
+
+    with contextlib.closing(pool):
+        pool.start()
+        run_one()
+        pool.kill("negotiator")
+        wait_until(lambda: states() == [("Claimed", "Idle")], what="an idle claim")
+        run_one()
+        for daemon in ("schedd", "startd"):
+            pool.kill(daemon)
+            pool.start_daemon(daemon)
+            run_one()
+        pool.roost("vacate", "-all")
+        wait_until(lambda: states() == [], what="the end of the claim")
