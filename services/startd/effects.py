@@ -51,7 +51,7 @@ class EffectsDispatcher:
         self._wakeups = wakeups
         self._observers = observers
         self._shown: dict[str, tuple[object, ...]] = {}  # by slot: what others act on, as last given out
-        self._offered: dict[str, tuple[str, int]] = {}  # by slot: what the journal knows of its offer
+        self._children: dict[str, int] = {}  # by partitionable slot: what the journal knows
 
     def leased(self, claim: Claim, first_s: float = 0.0) -> None:
         """Begin the lease of this claim anew. first_s: as `LeaseKeeper.grant` has it."""
@@ -108,9 +108,9 @@ class EffectsDispatcher:
             if slot is None:
                 continue
             partitionable = slot.kind is SlotKind.PARTITIONABLE
-            if partitionable and self._offered.get(name) != (slot.offer, slot.children):
-                self._offered[name] = (slot.offer, slot.children)
-                put("offers", name, {"claim_id": slot.offer, "children": slot.children})
+            if partitionable and self._children.get(name) != slot.children:
+                self._children[name] = slot.children
+                put("offers", name, {"children": slot.children})
             if effects.ended and slot.past:
                 put("past", name, journal_records.pack_past(slot.past))
             shown = (slot.state, slot.offer, slot.waiting, slot.asked, slot.free if partitionable else None)

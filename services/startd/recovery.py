@@ -57,8 +57,8 @@ def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], Slo
     manager, granted = startd.slot_manager, list[Claim]()
     for record in journal.load("steering").values():
         effects.add(manager.restore_machine_orders(MachineOrders.unpack(record)))
-    for slot_name, offer in journal.load("offers").items():
-        effects.add(manager.restore_offer(slot_name, offer["claim_id"], offer["children"]))
+    for slot_name, record in journal.load("offers").items():
+        effects.add(manager.restore_children(slot_name, record["children"]))
     for slot_name, record in journal.load("past").items():
         effects.add(manager.restore_past(slot_name, journal_records.unpack_past(record)))
     lost: dict[str, str] = {}

@@ -379,7 +379,8 @@ async def test_a_restarted_startd_adopts_what_runs_and_what_ended_meanwhile(pool
     await eventually(lambda: (tmp_path / "out3").read_text() == "done3\n")
     await pool.start()
     assert set(pool.startd.shared.slot_manager.claims) == claims
-    assert pool.startd.shared.slot_manager.slots["slot1@node1"].offer == before
+    # A request to the former life opens nothing.
+    assert pool.startd.shared.slot_manager.slots["slot1@node1"].offer not in ("", before)
     assert (await pool.schedd.end_of(runs[0][0].job_id)).exit.exit_code == 3
     assert pool.conditions()["slot1_2@node1"] == "Claimed/Busy"
     answer = await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=sorted(claims)))

@@ -12,7 +12,7 @@ ANSWERING = {
 }
 SILENT = {
     *("add_slots", "review", "off", "on", "sleep", "wake", "benchmarked", "backfill_gone", "run_gone"),
-    *("restore_offer", "restore_past", "restore_machine_orders", "resume"),
+    *("restore_children", "restore_past", "restore_machine_orders", "resume"),
 }
 
 

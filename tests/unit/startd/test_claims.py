@@ -40,7 +40,7 @@ def policy(**texts):
     return Policy(**{name: parse_expr(text) for name, text in texts.items()})
 
 
-def make_book(rules=None):
+def make_book(rules=None, start_time=1):
     rules = rules or policy()
     count = iter(range(10**9))
 
@@ -58,7 +58,7 @@ def make_book(rules=None):
 
     manager = RecordedSlots(
         startd="node1",
-        start_time=1,
+        start_time=start_time,
         ad_of=ad_of,
         policy_of=lambda _: rules,
         carving=Carving({}),
@@ -120,6 +120,23 @@ def test_a_request_that_comes_again_after_its_claim_has_ended_gets_no_other():
     third = manager.request(replace(asked, request_id="r3"), ad, 3605.0)
     manager.vacate(third.claim.claim_id, "released by the schedd", graceful=True, now=6.0)
     assert all(isinstance(manager.request(replace(asked, request_id=r), ad, 7.0), Refused) for r in ("r1", "r2", "r3"))
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_a_request_to_a_former_life_of_the_startd_gets_nothing(slot):
+    """This life does not know whether that one answered it, and a job that has ended would run again."""
+    former, ad = make_book(policy(rank="0")), job()
+    asked = request(former, slot, 1, ad)
+    granted = former.request(asked, ad, 1.0)
+    former.vacate(granted.claim.claim_id, "released by the schedd", graceful=True, now=2.0)
+    manager = make_book(policy(rank="0"), start_time=3)
+    manager.restore_children("slot1@node1", former.slots["slot1@node1"].children)
+    manager.resume(3.0)
+    assert isinstance(manager.request(asked, ad, 4.0), Refused)
+    anew = manager.request(request(manager, slot, 2, ad), ad, 5.0)
+    assert isinstance(anew, Granted)
+    if slot == "slot1@node1":
+        assert anew.claim.slot == "slot1_2@node1"  # the name of the first is not used again
 
 
 class Claims(RuleBasedStateMachine):

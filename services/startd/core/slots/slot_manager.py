@@ -664,11 +664,11 @@ class SlotManager:
             slot.offer = ""
         return ""
 
-    def restore_offer(self, slot_name: str, offer: str, children: int) -> SlotEffects:
-        """Let a partitionable slot keep its claim id across a restart."""
+    def restore_children(self, slot_name: str, children: int) -> SlotEffects:
+        """Let a partitionable slot number its dynamic slots on from there. The claim id it is offered by is a new one,
+        as that of every other slot: this life does not know which requests the former ones have answered."""
         slot = self.slots.get(slot_name)
         if slot is not None and slot.kind is SlotKind.PARTITIONABLE:
-            slot.offer = offer if slot.offer else ""
             slot.children = max(slot.children, children)
         return self._done()
 
