@@ -44,6 +44,8 @@ os.environ.setdefault("_CONDOR_RUNBENCHMARKS", "false")
 # Daemons check after every operation that what they hold agrees with itself, and fail if it does not.
 os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
 warm.use()
+# Nothing of what is read to find the tests is garbage before pytest_collection_finish.
+gc.disable()
 # Whoever begins the suite in the background of a shell has it, and all that it starts, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,6 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was read to find the tests stays to the end, so no collection of garbage looks at it again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -39,6 +39,10 @@ OURS = range(20000, 32000)
 LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 #: So many of the ports given out last are held, as their servers may need a while to bind them.
 HELD_PORTS = 64
+#: Where the data of servers lies, if it may. They write each message and each change to the disk before they answer,
+#: which waits for whatever else writes there; kill() leaves in memory what it leaves on a disk.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 2 << 30
 LOG_TAIL_BYTES = 4000
 
 
@@ -75,6 +79,13 @@ def free_port() -> int:
         if len(_held) > HELD_PORTS:
             _held.popleft().close()
         return port
+
+
+def memory() -> Path | None:
+    """MEMORY, where this machine has it, and enough for the servers of all workers."""
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+        return MEMORY
+    return None
 
 
 def answers(port: int, send: bytes, expect: bytes) -> bool:
@@ -199,7 +210,7 @@ class Server:
 
     def __init__(self) -> None:
         self.executable = self.find()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"roost-{self.program}-"))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"roost-{self.program}-", dir=memory()))
         self.process: Leashed | None = None
 
     @classmethod

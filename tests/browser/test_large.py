@@ -36,24 +36,21 @@ def pool(tmp_path_factory, request):
         made.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_is_clean(visit, pool, scheme):
-    visitor = visit(scheme=scheme)
+def test_every_page_is_clean(visit, pool):
+    """In light and in dark, and on a phone nothing to scroll sideways."""
+    visitor = visit()
     found = []
     for name, path in PAGES.items():
         visitor.go(path)
         found += [f"{name}: {one}" for one in visitor.accessibility()]
         visitor.picture(f"large-{name}")
+        with visitor.in_colours("dark"):
+            found += [f"{name}, dark: {one}" for one in visitor.contrast()]
+            visitor.picture(f"large-{name}")
+        with visitor.in_size("phone"):
+            wide = visitor.too_wide()
+            found += [f"{name}: {wide} pixels too wide on a phone"] if wide > 0 else []
     assert found == []
-
-
-def test_no_page_scrolls_sideways_on_a_phone(visit):
-    visitor = visit("phone")
-    wide = {}
-    for name, path in PAGES.items():
-        visitor.go(path)
-        wide[name] = visitor.too_wide()
-    assert {name: pixels for name, pixels in wide.items() if pixels > 0} == {}
 
 
 def test_pages_of_slots_follow_each_other(visit, pool):

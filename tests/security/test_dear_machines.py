@@ -161,8 +161,10 @@ def long_ads(count):
     ]
 
 
-@pytest.mark.parametrize("ads", [dear_ads(100), long_ads(15)], ids=["dear", "long"])
-def test_taking_in_a_machines_ads_holds_no_loop_and_the_machine_is_told_of_once(ads):
+@pytest.mark.parametrize(("made", "count"), [(dear_ads, 100), (long_ads, 15)])
+def test_taking_in_a_machines_ads_holds_no_loop_and_the_machine_is_told_of_once(made, count):
+    ads = made(count)
+
     def taken():
         desk = Desk(NEGOTIATOR_SLOT_CONSTRAINT="Cpus =!= 17")
         desk.slot("slot1@good", "startd@good", State="Unclaimed")

@@ -4,8 +4,6 @@ import json
 from urllib.parse import unquote
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.containers.pool import DAEMONS, SERVERS, ComposePool
 
@@ -30,6 +28,10 @@ def installed(pool: ComposePool) -> dict[str, str]:
 
 
 def test_the_image_tells_all_its_parts(compose_pool: ComposePool):
+    # Each worker reads this module, and to read these compiles a grammar for half a second.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     text = inside(compose_pool, "cat", "/usr/share/roost/sbom.cdx.json")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     told = {part["purl"] for part in json.loads(text)["components"]}
