@@ -381,17 +381,19 @@ def take_all(family: str, cases: list[Case], tally: Tally) -> None:
 
 
 class Readers:
-    """A process that reads; when it dies of an input that is a crash, and there is another."""
+    """A process a family that reads its inputs; when it dies of one that is a crash, and there is another."""
 
     def __init__(self) -> None:
-        self._executor = ProcessPoolExecutor(1)
+        self._executors: dict[str, ProcessPoolExecutor] = {}
 
     async def run(self, family: str, seed: int, first: int, count: int) -> Tally:
-        loop = asyncio.get_running_loop()
+        executor = self._executors.get(family)
+        if executor is None:
+            executor = self._executors[family] = ProcessPoolExecutor(1)
         try:
-            return await loop.run_in_executor(self._executor, run, family, seed, first, count)
+            return await asyncio.get_running_loop().run_in_executor(executor, run, family, seed, first, count)
         except BrokenProcessPool:
-            self._executor = ProcessPoolExecutor(1)
+            del self._executors[family]
             if count == 1:
                 case: dict[str, Any] = make(family, dice_of(seed, family, first))
                 return Tally(1, faults=[Fault(CRASH, family, "the process that read it died", (case,))])
@@ -401,4 +403,5 @@ class Readers:
             return tally
 
     def close(self) -> None:
-        self._executor.shutdown(cancel_futures=True)
+        for executor in self._executors.values():
+            executor.shutdown(cancel_futures=True)
