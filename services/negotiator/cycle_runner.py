@@ -42,11 +42,13 @@ _STEP = 500
 
 @dataclass(frozen=True, slots=True)
 class FinishedCycle:
-    """A cycle that came to its end. `unused`: slots can be offered again, since schedds had no use for them."""
+    """A cycle that came to its end. `unused`: slots can be offered again, since schedds had no use for them. `served`:
+    everybody got all that was asked for."""
 
     result: Result
     statistics: CycleStatistics
     unused: bool
+    served: bool
 
 
 class Phases:
@@ -238,7 +240,9 @@ class CycleRunner:
             # A mistake of ours, met with something odd: what is told of a cycle must not cost the next one.
             self.context.log.exception("cycle_not_told", cycle=identity.cycle)
             self._journal_events.forget()
-        return FinishedCycle(result, statistics, unused)
+        some_wait = answers.silent or result.out_of_time or result.rejections or unused
+        served = not some_wait and statistics.matches == statistics.jobs_considered
+        return FinishedCycle(result, statistics, unused, served)
 
     def _demand(self, asking: Sequence[Submitter], requests: Iterable[str]) -> dict[str, float]:
         """By submitter: what it runs and asks for, as its schedds tell (GRP-17)."""

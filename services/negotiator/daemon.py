@@ -128,6 +128,8 @@ class Negotiator(Daemon):
         self._taking_over = asyncio.Lock()
         self._triggers: set[str] = set()
         self._triggered_at = 0.0  # wall clock: when the first of them came
+        self._asked_for_more = 0  # triggers but those of slots
+        self._served = -1  # so many of them, when everybody had got all that was asked for
         self._charged_at: tuple[float, float] | None = None  # wall clock and boottime, in this term
         self._written_at = 0.0  # monotonic: when all accounting records were in Redis
         self._wake = asyncio.Event()
@@ -348,6 +350,7 @@ class Negotiator(Daemon):
         if not self._triggers:
             self._triggered_at = self.context.clock.now()
         self._triggers.add(why)
+        self._asked_for_more += why != _FREED
         self._wake.set()
 
     # --- leading
@@ -504,7 +507,7 @@ class Negotiator(Daemon):
                 self.counts.failed += 1
                 self.context.log.exception("cycle_broken", epoch=self.epoch, cycle=self.cycle)
                 await clock.sleep(0.5)
-            self.last_cycle = LastCycle(began, clock.monotonic())
+            self.last_cycle = LastCycle.of(self.timing, self.last_cycle, began, clock.monotonic())
 
     async def _one_cycle(self, trigger: str, triggered_at: float | None) -> None:
         if self.policy.settings.negotiator_read_config_before_cycle:
@@ -517,8 +520,8 @@ class Negotiator(Daemon):
         for taken in self.ad_intake.apply_constraint():
             self._slots_changed(taken)
             await yielder.yield_if_due()
-        asking = self.ad_intake.submitters()
-        if trigger == _FREED and not by_schedd(asking):
+        asking, asked_for_more = self.ad_intake.submitters(), self._asked_for_more
+        if trigger == _FREED and (self._served == asked_for_more or not by_schedd(asking)):
             return  # nobody waits for it: who comes later starts a cycle
         self.cycle += 1
         identity = CycleIdentity(self.name, self.shard, epoch, self.cycle)
@@ -527,6 +530,7 @@ class Negotiator(Daemon):
         )
         if done is None:
             return
+        self._served = asked_for_more if done.served else -1
         self.analyze_rpc.remember(done.result.rejections)
         self.statistics.appendleft(done.statistics)
         self.counts.add(done.statistics, done.result.rejections)

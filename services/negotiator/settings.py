@@ -2,10 +2,11 @@
 schedds are asked (spec rows NEG-01 to NEG-03, NEG-29 to NEG-31). Pure.
 
 Events (new idle jobs, freed slots, a reschedule request) start a cycle at once after a quiet spell. While they keep
-coming, cycles are coalesced: the gap between two starts is `duty` times the duration of the last cycle, at least
-`least_gap` and at most `coalesce`. So a small pool with cycles of a millisecond reacts within milliseconds, and a huge
-one is not kept busy by triggers. NEGOTIATOR_MIN_INTERVAL and NEGOTIATOR_CYCLE_DELAY bind only where an administrator
-sets them; the periodic cycle every NEGOTIATOR_INTERVAL stays as a safety net.
+coming, cycles are coalesced: each is to be followed by a rest of `duty` times its duration, at least `least_gap` and at
+most `coalesce`, counted from its start. Up to `coalesce` of that may be made up for later: jobs that come one by one,
+some milliseconds apart, need not wait for each other. So a small pool with cycles of a millisecond reacts at once, and
+a huge one is not kept busy by triggers. NEGOTIATOR_MIN_INTERVAL and NEGOTIATOR_CYCLE_DELAY bind only where an
+administrator sets them; the periodic cycle every NEGOTIATOR_INTERVAL stays as a safety net.
 """
 
 from __future__ import annotations
@@ -30,10 +31,17 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class LastCycle:
-    """When the last cycle started and ended (monotonic seconds)."""
+    """When the last cycle started and ended, and when all rests are over that it and those before it call for
+    (monotonic seconds)."""
 
     start: float
     end: float
+    rested: float
+
+    @classmethod
+    def of(cls, timing: Timing, before: LastCycle | None, start: float, end: float) -> LastCycle:
+        rest = min(timing.coalesce, max(timing.least_gap, timing.duty * (end - start)))
+        return cls(start, end, (start if before is None else max(start, before.rested)) + rest)
 
 
 def next_start(timing: Timing, last: LastCycle | None, triggered: bool) -> float:
@@ -43,7 +51,7 @@ def next_start(timing: Timing, last: LastCycle | None, triggered: bool) -> float
     earliest = max(
         last.start + timing.min_interval,
         last.end + timing.cycle_delay,
-        last.start + min(timing.coalesce, max(timing.least_gap, timing.duty * (last.end - last.start))),
+        last.rested - timing.coalesce,
     )
     return earliest if triggered else max(earliest, last.start + timing.interval)
 

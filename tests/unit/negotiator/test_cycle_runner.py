@@ -119,6 +119,21 @@ async def test_a_storm_of_triggers_starts_few_cycles_and_none_is_lost(stage: Sta
     await eventually(lambda: any(said.matches for said in stage.schedd.told[told:]))
 
 
+@pytest.mark.parametrize(("wanted", "cycles"), [(1, 0), (2, 1)])
+async def test_a_slot_becomes_free_for_those_who_wait_only(stage: Stage, wanted: int, cycles: int) -> None:
+    """A job that runs is idle in its submitter's ad for a while, since the schedd gathers such changes."""
+    daemon = await stage.leader()
+    await stage.offer(cpus=1)
+    await stage.want(wanted)
+    # The schedd does not say what it had a use for, so the slot is offered once more.
+    await eventually(lambda: any("unused-matches" in done.trigger for done in stage.of_type(CycleDone)))
+    await stage.offer(claimed_by="bob@pool")
+    before, freed = daemon.cycle, time.monotonic()
+    await stage.offer()
+    await eventually(lambda: daemon.last_cycle is not None and daemon.last_cycle.start >= freed)
+    assert daemon.cycle - before == cycles
+
+
 async def test_a_storm_of_triggers_keeps_no_negotiator_of_a_huge_pool_busy(stage: Stage) -> None:
     """Cycles that take long start ROOST_NEGOTIATOR_COALESCE apart."""
     daemon = await stage.leader(ROOST_NEGOTIATOR_COALESCE=0.25)
