@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 from shared.classad.ad import ClassAd
@@ -162,5 +164,11 @@ def is_separator(line: str) -> bool:
 
 def unparse_old(ad: ClassAd) -> str:
     """The ad in old syntax: a line an attribute, shorter names first, each line ended."""
-    pairs = sorted(ad.cells(), key=lambda pair: attribute_order(pair[0]))
-    return "".join([f"{quote_name(name, True)} = {unparse(cell, 'old')}\n" for name, cell in pairs])
+    lines = sorted([(*_spelled(name), cell) for name, cell in ad.cells()], key=itemgetter(0))
+    return "".join([f"{quoted} = {unparse(cell, 'old')}\n" for _, quoted, cell in lines])
+
+
+@lru_cache(maxsize=10_000)
+def _spelled(name: str) -> tuple[tuple[int, str], str]:
+    """What a name is sorted by, and how it is written: the same few hundred names again and again."""
+    return attribute_order(name), quote_name(name, True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.queue.jobs import Job
-from shared.classad import ClassAd
+from shared.classad import UNDEFINED, ClassAd, Expr
 from shared.classad.ad import is_private
 from shared.classad.budget import policies
 from shared.classad.expr import fold
@@ -40,8 +40,12 @@ def note_machine(job: Job, slot: ClassAd, of_all: MachineAttributes, now: float,
                 before = job.ad.find(fold(f"{PREFIX}{name}{number - 1}"))
                 if before is not None:
                     job.ad[f"{PREFIX}{name}{number}"] = before
-        with policies("a machine attribute").open():
-            job.ad[f"{PREFIX}{name}0"] = slot.eval(name, job.ad, now)
+        cell = slot.find(fold(name))
+        if isinstance(cell, Expr):  # else there is nothing to evaluate, nor to hold to a budget
+            with policies("a machine attribute").open():
+                job.ad[f"{PREFIX}{name}0"] = slot.eval(name, job.ad, now)
+        else:
+            job.ad[f"{PREFIX}{name}0"] = UNDEFINED if cell is None else cell
 
 
 def _wanted(job: Job, of_all: MachineAttributes) -> dict[str, int]:

@@ -212,7 +212,7 @@ class Run:
             self.record.exit = outcome.model_dump()
             run_times.end(self.record, self.context.moment())
             self.context.save(self.record, soon=True)  # its end frees the slot, and both are written then
-        self._log.info("run_ended", **self._outcome_fields())
+        self._log_end()
 
     async def report_end(self) -> JobReportAck | None:
         """Report the end until it is acknowledged. None: nobody wanted to hear it for very long."""
@@ -226,10 +226,12 @@ class Run:
         for timer in self._timers:
             timer.cancel()
 
-    def _outcome_fields(self) -> Mapping[str, object]:
+    def _log_end(self) -> None:
+        """A job that ended by itself is an everyday matter, of which there may be hundreds a second."""
         outcome = self.record.outcome
         assert outcome is not None
-        return {"reason": outcome.reason, "exit_code": outcome.exit_code, "message": outcome.message}
+        log = self._log.debug if outcome.reason == "exited" else self._log.info
+        log("run_ended", reason=outcome.reason, exit_code=outcome.exit_code, message=outcome.message)
 
     async def _perform(self) -> JobExit:
         try:
@@ -328,7 +330,7 @@ class Run:
         if (left_s := self.context.lease_left(record.claim_id)) is not None:
             self.launcher.lease({record.name: left_s})  # it may have been renewed meanwhile
         record.started_at, record.pid = started.at, started.pid
-        self._log.info("run_started", launcher=record.launcher, pid=started.pid)
+        self._log.debug("run_started", launcher=record.launcher, pid=started.pid)
         # A startd that is killed before this is written asks the launcher, which knows the run; but nobody else knows
         # which files were there before.
         self.context.save(record, soon=not record.transfer_url)
