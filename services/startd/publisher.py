@@ -8,9 +8,9 @@ from typing import Any
 
 from services.startd.ads.ad_cache import AdCache
 from services.startd.background import BackgroundTasks
-from services.startd.core.slots.model import Claim
+from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.slot_manager import SlotManager
-from services.startd.core.slots.transitions import Condition, State
+from services.startd.core.slots.transitions import Activity, Condition, State
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.context import Context
@@ -24,6 +24,16 @@ from shared.messages.events import ClaimEnded, ClaimMade, SlotChanged
 MIN_GAP_S = 0.02
 #: Changes that nobody waits for (a claimed slot goes from job to job) go out so much later, many at a time.
 LATER_S = 0.2
+
+
+def between_jobs(slot: Slot, told: Condition | None, now: float) -> bool:
+    """Whether a slot that was told to be busy has just ended a job of a claim that may bring it another. now: wall
+    clock."""
+    claim = slot.claim
+    if claim is None or told != Condition(State.CLAIMED, Activity.BUSY) or slot.waiting or claim.end_reason:
+        return False
+    idle = slot.condition == Condition(State.CLAIMED, Activity.IDLE)
+    return idle and 0.0 <= now - slot.activity_since < LATER_S
 
 
 class Publisher:
@@ -50,6 +60,7 @@ class Publisher:
         self._changed: set[str] = set()
         self._gone: set[str] = set()
         self._told: dict[str, Condition] = {}  # by slot: what the last event said
+        self._held_back: set[str] = set()  # changed slots that were not told of when others were
 
     # -- ads
 
@@ -91,6 +102,7 @@ class Publisher:
                 await self.advertiser.publish(whole, manager.offers())
             elif self._changed or self._gone:
                 changed, gone, self._changed, self._gone = self._changed, self._gone, set(), set()
+                changed = self._without_passing(changed)
                 some = {n: ads.ad_of(manager.slots[n]) for n in changed if n in manager.slots}
                 self._tell_slots(list(some))
                 await self.advertiser.change(some, gone - some.keys(), manager.offers())
@@ -102,6 +114,16 @@ class Publisher:
             except TimeoutError:
                 continue
             await asyncio.sleep(0)  # what changes in this turn of the loop goes out together
+
+    def _without_passing(self, changed: set[str]) -> set[str]:
+        """Leave out slots that are between two jobs of a claim, as it seems: there is more to tell of them in a moment.
+        Each is left out once, then told as it is."""
+        now, slots = self._context.clock.now(), self._slot_manager.slots
+        seem = {name for name in changed if name in slots and between_jobs(slots[name], self._told.get(name), now)}
+        self._held_back = seem - self._held_back
+        if self._held_back:
+            self.changed(self._held_back)
+        return changed - self._held_back
 
     async def tell_all(self) -> None:
         """All ads now, each as a whole: what changes nearly all that others make of them needs no comparison."""

@@ -23,7 +23,7 @@ REPORT_FIRST_S, REPORT_LONGEST_S = 0.2, 30.0
 REPORT_FOR_S = 86400.0
 #: Where the last job of a claim ran for less than this, the next one is told to run only when it has done so for as
 #: long: one that ends sooner is told with its end, seconds.
-BRIEF_S = 0.1
+BRIEF_S = 0.2
 #: Ends that tell the schedd that the program ran, too.
 _TELLS_ALL = ("exited", "killed", "evicted")
 #: A transfer that takes longer than this is told to the schedd, seconds.
