@@ -87,6 +87,22 @@ def _line(name: str, value: Any) -> str:
 
 def submit(description: Description, spool: bool | None, schedd: str, owner: str) -> Plan[Cluster]:
     """Queue the one cluster of a description, with its files where it is spooled. Nothing stays of one that fails."""
+    cluster = described(description)
+    about = yield call("GET", "/v1/schedd", {"name": schedd})
+    if spool is None:
+        spool = bool(owner) or not shares_files(about)
+    queued, each = yield from queue(description, cluster, spool, about["name"], owner)
+    if spool:
+        try:
+            yield from send_files(queued, each)
+        except (ClientError, TransferError) as error:
+            yield from protocol.act("remove", [str(queued.cluster)], "", "its files could not be sent", queued.schedd)
+            raise error if isinstance(error, ClientError) else ClientError(str(error), "bad-request") from error
+    return queued
+
+
+def described(description: Description) -> DescribedCluster:
+    """The one cluster of a description. Raises ClientError."""
     try:
         clusters = list(description.clusters())
     except ConfigError as error:
@@ -97,9 +113,19 @@ def submit(description: Description, spool: bool | None, schedd: str, owner: str
     (cluster,) = clusters
     if cluster.not_run:
         raise ClientError(cluster.not_run, "bad-request")
-    about = yield call("GET", "/v1/schedd", {"name": schedd})
-    if spool is None:
-        spool = bool(owner) or about["host_id"] != host_id() or about["uid"] != os.getuid()
+    return cluster
+
+
+def shares_files(about: Mapping[str, Any]) -> bool:
+    """Whether a schedd (Client.schedd) uses our files where they lie."""
+    return bool(about["host_id"] == host_id() and about["uid"] == os.getuid())
+
+
+def queue(
+    description: Description, cluster: DescribedCluster, spool: bool, schedd: str, owner: str = ""
+) -> Plan[tuple[Cluster, list[list[Source]]]]:
+    """Queue a cluster of a description that has no other. The files that each of its jobs is to be sent, where it is
+    spooled."""
     try:
         each = input_files(cluster) if spool else []
     except TransferError as error:
@@ -107,27 +133,25 @@ def submit(description: Description, spool: bool | None, schedd: str, owner: str
     if any(job != each[0] for job in each):
         materialize_at_once(cluster)
     if description.needs_cluster:
-        first = cluster
 
         def procs(number: int) -> Any:
             description.cluster = number
             (again,) = description.clusters()
-            return list(again.jobs(first.attributes))
+            return list(again.jobs(cluster.attributes))
 
-        queued = yield from protocol.submit(cluster.ad, procs, spool, about["name"], owner)
+        queued = yield from protocol.submit(cluster.ad, procs, spool, schedd, owner)
     else:
-        queued = yield from protocol.submit(cluster.ad, cluster.jobs(), spool, about["name"], owner)
-    if spool:
-        try:
-            if all(job == each[0] for job in each):
-                yield Send(protocol.files_path(str(queued.cluster), queued.schedd), each[0])
-            else:
-                for proc, job in enumerate(each):
-                    yield Send(protocol.files_path(f"{queued.cluster}.{proc}", queued.schedd), job)
-        except (ClientError, TransferError) as error:
-            yield from protocol.act("remove", [str(queued.cluster)], "", "its files could not be sent", queued.schedd)
-            raise error if isinstance(error, ClientError) else ClientError(str(error), "bad-request") from error
-    return queued
+        queued = yield from protocol.submit(cluster.ad, cluster.jobs(), spool, schedd, owner)
+    return queued, each
+
+
+def send_files(queued: Cluster, each: list[list[Source]]) -> Plan[None]:
+    """Send the files of a spooled cluster: once where all jobs take the same ones along."""
+    if all(job == each[0] for job in each):
+        yield Send(protocol.files_path(str(queued.cluster), queued.schedd), each[0])
+    else:
+        for proc, job in enumerate(each):
+            yield Send(protocol.files_path(f"{queued.cluster}.{proc}", queued.schedd), job)
 
 
 def input_files(cluster: DescribedCluster) -> list[list[Source]]:

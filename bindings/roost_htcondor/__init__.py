@@ -1,6 +1,6 @@
-"""Roost's implementation of the Python modules classad2 and classad.
+"""Roost's implementation of the Python modules htcondor2, classad2, htcondor and classad.
 
-It stands on Roost's ClassAds; nothing of HTCondor's is in it.
+It stands on Roost's client of the gateway, its submit language and its ClassAds; nothing of HTCondor's is in it.
 """
 
 from __future__ import annotations
