@@ -94,7 +94,10 @@ PROTECTED: Final = frozenset(name.lower() for name in _PROTECTED.split())
 
 #: A job with one of these (folded) is looked at before it is offered: services.schedd.core.start_rules.
 START_RULES: Final = frozenset(
-    ["isnoopjob", "deferraltime", "cronminute", "cronhour", "crondayofmonth", "cronmonth", "crondayofweek"]
+    [
+        *("isnoopjob", "skipifdataflow", "deferraltime"),
+        *("cronminute", "cronhour", "crondayofmonth", "cronmonth", "crondayofweek"),
+    ]
 )
 
 MAX_PRIORITY: Final = 2**31 - 1

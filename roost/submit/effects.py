@@ -52,7 +52,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "StreamOut": WithoutEffect("stream_output", "output comes when the job ends; `roost tail` shows it before"),
     "StreamErr": WithoutEffect("stream_error", "error output comes when the job ends; `roost tail` shows it before"),
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
-    "SkipIfDataflow": WithoutEffect("skip_if_dataflow", "the job runs whatever the age of its output"),
     "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),

@@ -53,6 +53,7 @@ class JobEventType(IntEnum):
     FILE_COMPLETE = 43
     FILE_USED = 44
     FILE_REMOVED = 45
+    DATAFLOW_JOB_SKIPPED = 46
 
 
 #: HTCondor's name of each event (MyType), by its number. Others are FutureEvent, as in its reader.
@@ -65,7 +66,7 @@ KINDS: Final[Mapping[int, str]] = {
     25: "GridResourceUpEvent", 26: "GridResourceDownEvent", 27: "GridSubmitEvent", 28: "JobAdInformationEvent",
     33: "AttributeUpdateEvent", 35: "ClusterSubmitEvent", 36: "ClusterRemoveEvent", 37: "FactoryPausedEvent",
     38: "FactoryResumedEvent", 40: "FileTransferEvent", 41: "ReserveSpaceEvent", 42: "ReleaseSpaceEvent",
-    43: "FileCompleteEvent", 44: "FileUsedEvent", 45: "FileRemovedEvent",
+    43: "FileCompleteEvent", 44: "FileUsedEvent", 45: "FileRemovedEvent", 46: "DataflowJobSkippedEvent",
 }  # fmt: skip
 
 

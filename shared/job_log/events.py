@@ -169,6 +169,10 @@ def held(job: JobId, at: float, reason: str, code: int, subcode: int) -> Event:
     return event(12, job, at, told)
 
 
+def dataflow_skipped(job: JobId, at: float) -> Event:
+    return event(46, job, at)
+
+
 def released(job: JobId, at: float, reason: str) -> Event:
     return event(13, job, at, {"Reason": one_line(reason)})
 

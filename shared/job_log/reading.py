@@ -566,4 +566,5 @@ _BODIES: Final[Mapping[int, Callable[[str, Sequence[str]], dict[str, Any]]]] = {
     37: _factory,
     38: _factory,
     40: _transfer,
+    46: _reason,
 }

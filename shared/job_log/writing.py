@@ -125,6 +125,8 @@ def _lines(event: Event) -> list[str]:
         case 40:
             host = [f"\tTransferring to host: {told['Host']}"] if "Host" in told else []
             return [TRANSFERS[told["Type"]], *host]
+        case 46:
+            return ["Dataflow job was skipped."]
     raise ValueError(f"no daemon writes events of the kind {event.number}")
 
 

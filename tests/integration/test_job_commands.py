@@ -1,11 +1,13 @@
 """What submit commands ask of an access point, with real daemons or its own half of the protocol."""
 
+import os
 import shutil
 import time
 from email import message_from_string
 
 import pytest
 
+import roost
 from shared.classad import UNDEFINED, ClassAd
 from tests.integration.pools import EmbeddedPool
 from tests.scheddpool import Pool, job_ad
@@ -276,3 +278,32 @@ async def test_a_run_leaves_its_machine_in_the_ad_and_is_stopped_as_the_job_want
         await pool.act("remove", "1.0")
         await eventually(lambda: pool.startd.deactivated)
         assert pool.startd.deactivated[0].how == "fast"
+
+
+@spec("SUB-13")
+def test_a_job_whose_output_is_there_is_skipped_and_runs_when_its_input_is_newer(personal, submitted, tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    job = (
+        f"executable = /bin/cp\narguments = source target\ntransfer_executable = false\n"
+        f"should_transfer_files = yes\ntransfer_input_files = {source}\ntransfer_output_files = target\n"
+        f"initialdir = {tmp_path}\nskip_if_dataflow = true"
+    )
+    source.write_text("new")
+    target.write_text("old")
+    os.utime(source, (1e9, 1e9))
+    first = submitted(job)
+    wait_until(lambda: job_of(personal, first, history=True))
+    skipped = job_of(personal, first, history=True)
+    told = {name: skipped.eval(name) for name in ("JobStatus", "ExitCode", "DataflowJobSkipped")}
+    assert told == {"JobStatus": 4, "ExitCode": 0, "DataflowJobSkipped": True}
+    assert skipped.eval("NumShadowStarts") == 0
+    assert target.read_text() == "old"
+    wait_until(lambda: "\n005 (" in (tmp_path / "log").read_text(), what="the end in the log")
+    with roost.JobEventLog(str(tmp_path / "log")) as log:
+        events = [event.type for event in log.events(stop_after=0)]
+    assert [int(number) for number in events] == [0, 46, 5]
+    os.utime(target, (1e8, 1e8))
+    second = submitted(job)
+    wait_until(lambda: job_of(personal, second, history=True))
+    assert job_of(personal, second, history=True).eval("DataflowJobSkipped") is False
+    assert target.read_text() == "new"

@@ -114,6 +114,13 @@ class LookAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtFiles:
+    """See whether the job's output is there already, and end the job then; else offer it."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
 class Advertise:
     """Tell the negotiator what the submitters have: at once if jobs may start, else soon."""
 
@@ -140,6 +147,7 @@ JobEffect = (
     | WakeClaim
     | StartCoolDown
     | LookAgain
+    | LookAtFiles
     | Notify
     | Advertise
 )

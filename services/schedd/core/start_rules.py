@@ -2,7 +2,8 @@
 
 `noop_job` ends a job without a slot (IsNoopJob, NoopJobExitCode, NoopJobExitSignal). A job with `deferral_time`
 (DeferralTime, seconds since 1970) is offered DeferralPrepTime seconds before, and may start until DeferralWindow
-seconds after: the execution point waits for the moment. `cron_minute` and its like give the next DeferralTime.
+seconds after: the execution point waits for the moment. `cron_minute` and its like give the next DeferralTime. Of a job
+with `skip_if_dataflow` the files are looked at first, in a thread.
 
 `engine.queue.jobs.START_RULES` names the attributes; a job without any is offered at once. No I/O.
 """
@@ -10,14 +11,14 @@ seconds after: the execution point waits for the moment. `cron_minute` and its l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Job, full_ad
 from services.schedd.core import job_end
 from services.schedd.core.crontab import FIELDS, BadCronTab, CronTab, WallClock, next_run, parse_crontab
-from services.schedd.core.job_changes import Advertise, JobEffect, LookAgain, SaveJob, apply_event
+from services.schedd.core.job_changes import Advertise, JobEffect, LookAgain, LookAtFiles, SaveJob, apply_event
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
 from shared.classad import ClassAd, is_true
@@ -40,6 +41,7 @@ class Offer:
 
     until: float | None = None
     deferral: int | None = None
+    files_first: bool = False  # unless its output is there already (core.dataflow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,10 @@ StartDecision = Offer | Wait | Skip | PutOnHold
 
 def start_or_not(schedd: str, table: JobTable, job: Job, now: float, clock: WallClock) -> tuple[JobEffect, ...]:
     """Look at an idle job without a run: offer it, let it wait, end it, or put it on hold."""
-    decision = decide_start(full_ad(schedd, job, now), now, clock)
+    ad = full_ad(schedd, job, now)
+    decision = decide_start(ad, now, clock)
+    if isinstance(decision, Offer) and not job.cluster.spool and is_true(ad.eval("SkipIfDataflow", None, now)):
+        decision = replace(decision, files_first=True)
     if isinstance(decision, Skip):
         return job_end.skip(schedd, table, job, decision.exit_code, decision.exit_signal, now)
     if isinstance(decision, PutOnHold):
@@ -85,10 +90,15 @@ def start_or_not(schedd: str, table: JobTable, job: Job, now: float, clock: Wall
     if decision.until is not None:
         effects.append(LookAgain(job, decision.until))
     if isinstance(decision, Offer):
-        job.due = True
-        table.refresh(job)
-        effects.append(Advertise(at_once=True))
+        effects += [LookAtFiles(job)] if decision.files_first else offer(table, job)
     return tuple(effects)
+
+
+def offer(table: JobTable, job: Job) -> list[JobEffect]:
+    """Nothing keeps the job from its start any more."""
+    job.due = True
+    table.refresh(job)
+    return [Advertise(at_once=True)]
 
 
 def decide_start(ad: ClassAd, now: float, clock: WallClock) -> StartDecision:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from typing import Any, assert_never
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, full_packed, projected
 from engine.queue.late_materialization import Mode, describe
-from services.schedd.core import job_changes, job_end
+from services.schedd.core import dataflow, job_changes, job_end
 from services.schedd.core.claim import Claim
 from services.schedd.core.crontab import WallClock
 from services.schedd.core.invariants import check_invariants
@@ -32,6 +33,7 @@ from services.schedd.core.job_changes import (
     LeaveQueue,
     LogEvent,
     LookAgain,
+    LookAtFiles,
     Notify,
     PublishEvent,
     SaveJob,
@@ -46,7 +48,7 @@ from services.schedd.core.job_states import Change, JobEvent
 from services.schedd.core.notification import mail_of, wants_mail
 from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue, stop_how
 from services.schedd.core.run_statistics import LOST, RunStatistics
-from services.schedd.core.start_rules import start_or_not
+from services.schedd.core.start_rules import offer, start_or_not
 from services.schedd.io import job_trace
 from services.schedd.io.claim_table import ClaimTable
 from services.schedd.io.mailer import Mailer, MailRoute
@@ -78,6 +80,8 @@ COMMITS_PER_CHECK = 100
 MOST_CHECKED = 20_000
 #: Jobs that are looked at before they are offered, in one go: a tenth of a millisecond each.
 LOOKED_AT = 100
+#: Jobs whose files are looked at, at a time: a file system that hangs holds up no other work in threads.
+MOST_LOOKING = 4
 #: Such a job is looked at again after so long at least, seconds: clocks on the wall are set.
 LOOK_WITHIN_S = 3600.0
 #: The access point's own time zone.
@@ -135,6 +139,7 @@ class JobUpdates:
         context.bus.on_gap(self._on_gap)
         self._cleaners: set[asyncio.Task[None]] = set()
         self._timers: dict[JobId, asyncio.TimerHandle] = {}  # of jobs whose duration is limited
+        self._looking = asyncio.Semaphore(MOST_LOOKING)
         self._looks: list[tuple[float, JobId]] = []  # when to look at idle jobs again: a heap, by the loop's time
         self._look: asyncio.TimerHandle | None = None  # for the first of them
 
@@ -337,6 +342,8 @@ class JobUpdates:
                     asyncio.get_running_loop().call_later(wait_s, self._cooled, job)
                 case LookAgain(job, at):
                     self._look_again(job, at)
+                case LookAtFiles(job):
+                    self.claims.spawn(self._look_at_files(job), "dataflow")
                 case Notify(job, hold_code):
                     self._mail(job, hold_code)
                 case Advertise(at_once):
@@ -469,6 +476,22 @@ class JobUpdates:
         self._look = None
         self._set_look()
         self._decide_more()
+
+    async def _look_at_files(self, job: Job) -> None:
+        """Whether the job's output is there already; its file system may be slow to say."""
+        files = dataflow.DataflowFiles.of(full_ad(self.name, job, self.now()))
+        async with self._looking:
+            done = await asyncio.to_thread(files.are_done, _changed_at)
+        if self.table.get(job.id) is not job or job.status != JobStatus.IDLE or job.shadow is not None or job.due:
+            return  # something else became of it meanwhile
+        now = self.now()
+        if done:
+            self.carry_out(dataflow.skip(self.name, self.table, job, now))
+        else:
+            job.ad["DataflowJobSkipped"] = False
+            self.queue.put(job)
+            self.carry_out(offer(self.table, job))
+        await self.commit()
 
     def _decide_more(self) -> None:
         if self.table.undecided and not self.broken.is_set():
@@ -665,6 +688,14 @@ class JobUpdates:
 
 def _mail_route(settings: Settings) -> MailRoute:
     return MailRoute(settings.smtp_server, settings.mail, settings.mail_from, settings.mail_domain)
+
+
+def _changed_at(path: str) -> float | None:
+    """When a file was changed last, seconds since 1970; None: it can not be seen."""
+    try:
+        return os.stat(path).st_mtime
+    except (OSError, ValueError):  # ValueError: a zero byte in it
+        return None
 
 
 def find_job(table: JobTable, text: str) -> Job | None:

@@ -31,7 +31,6 @@ LINES = {
     "StreamOut": ("output = o\nstream_output = true", "output = o\nstream_output = false"),
     "StreamErr": ("error = e\nstream_error = true", "error = e"),
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
-    "SkipIfDataflow": ("skip_if_dataflow = true", "skip_if_dataflow = false"),
     "WantIOProxy": ("want_io_proxy = true", "want_io_proxy = false"),
     "JobStarterLog": ("starter_log = log", ""),
     "LoadProfile": ("load_profile = true", "load_profile = false"),
