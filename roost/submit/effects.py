@@ -49,8 +49,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "PublicInputFiles": WithoutEffect(
         "public_input_files", "the files would not travel: list them in transfer_input_files", refused=True
     ),
-    "StreamOut": WithoutEffect("stream_output", "output comes when the job ends; `roost tail` shows it before"),
-    "StreamErr": WithoutEffect("stream_error", "error output comes when the job ends; `roost tail` shows it before"),
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
     "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),

@@ -284,6 +284,17 @@ def _file(name: str, path: Path, owner: int | None) -> _Member:
     )
 
 
+def open_source(source: Source) -> IO[bytes]:
+    """The file, open: what was checked is what is read. Raises TransferError for a directory too."""
+    try:
+        path = _real(source)
+    except OSError as error:
+        raise TransferError(f"{source.name}: cannot read {source.path}: {error.strerror}") from error
+    file = _file(source.name, path, source.owner).file
+    assert file is not None
+    return file
+
+
 async def _content(member: _Member) -> AsyncIterator[bytes]:
     """Content, padding and checksum of a file."""
     assert member.file is not None

@@ -20,7 +20,8 @@ from tenacity import (
 )
 
 from shared.transfer.bundle import CHUNK, Entry, Source, read_bundle, write_bundle
-from shared.transfer.errors import TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.errors import OutOfStep, TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.streams import OUT_OF_STEP, SIZE_HEADER
 from shared.transfer.tls import TransferTls, broken_off
 
 #: How long a transfer is repeated while the endpoint is away (a schedd that restarts is back in a few seconds).
@@ -124,6 +125,36 @@ async def send(
             raise
 
     return await _patiently(once, patience_s)
+
+
+async def send_piece(
+    session: aiohttp.ClientSession,
+    url: str,
+    token: str,
+    stream: str,
+    at: int,
+    piece: bytes,
+    *,
+    last: bool = False,
+    tls: TransferTls = _DEFAULT,
+) -> None:
+    """PUT one piece of a stream to `<url>/stream/<stream>`, once. at: how many bytes come before it. last: the other
+    side shall have all of it on its disk then. Raises OutOfStep, and else as `send`."""
+    try:
+        way = await tls.way(url)
+        async with session.put(
+            f"{url}/stream/{stream}",
+            params={"at": str(at), "last": str(int(last))},
+            headers=_headers(token),
+            data=piece,
+            timeout=_TIMEOUT,
+            ssl=way,
+        ) as response:
+            if response.status == OUT_OF_STEP and (size := response.headers.get(SIZE_HEADER, "")).isdigit():
+                raise OutOfStep(int(size))
+            await _check(response)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
 
 
 async def _patiently(once: Callable[[], Awaitable[T]], patience_s: float) -> T:

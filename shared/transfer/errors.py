@@ -29,5 +29,13 @@ class TransferRefused(TransferError):
         self.status = status
 
 
+class OutOfStep(TransferError):
+    """The other side has fewer bytes of a stream than was thought: `size`."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"only {size} bytes of the stream are there")
+        self.size = size
+
+
 class TransferUnavailable(RetryableError):
     """The connection broke or the endpoint is away: the whole transfer may be repeated, it changed nothing."""

@@ -2,6 +2,7 @@
 
     GET  /runs/<job>/<attempt>/input    what the run takes along          (the run's token)
     PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
+    PUT  /runs/<job>/<attempt>/stream/<out or err>?at=N  a piece of its output, N bytes from the beginning  (the same)
     PUT  /sandbox/<job or cluster>      input of spooled jobs             (a token of FetchFiles or SubmitJobs)
     GET  /sandbox/<job>                 output of a spooled job           (a token of FetchFiles)
     GET  /sandbox/<job>/files           names, sizes and times of it, as JSON
@@ -62,11 +63,12 @@ from shared.transfer.bundle import (
     write_bundle,
 )
 from shared.transfer.counts import TransferCounts
-from shared.transfer.errors import NoRoom, TooLarge, TransferError
+from shared.transfer.errors import NoRoom, OutOfStep, TooLarge, TransferError
 from shared.transfer.extraction import Extraction
 from shared.transfer.limits import INPUT, OUTPUT, limit_of, lowest, of_mib
 from shared.transfer.members import wire_bytes
-from shared.transfer.sandbox import NOWHERE, Move, input_sources, output_moves
+from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, Move, input_sources, output_moves
+from shared.transfer.streams import OUT_OF_STEP, PIECE_BYTES, SIZE_HEADER, write_piece
 
 #: How long a token for a spooled sandbox is good, seconds.
 GRANT_S: Final = 3600.0
@@ -145,6 +147,7 @@ class FileServer:
             [
                 web.get("/runs/{job}/{attempt}/input", self._input),
                 web.put("/runs/{job}/{attempt}/output", self._output),
+                web.put("/runs/{job}/{attempt}/stream/{name}", self._piece),
                 web.put("/sandbox/{job}", self._upload),
                 web.get("/sandbox/{job}", self._download),
                 web.get("/sandbox/{job}/files", self._list),
@@ -359,6 +362,43 @@ class FileServer:
                 raise
             self._arrived(job.id, run)
             await self.updates.commit()
+
+    async def _piece(self, request: web.Request) -> web.StreamResponse:
+        """A piece of what the job says, for its file. What is refused travels with the other output, and is judged
+        then."""
+        job, run = self._run(request)
+        at = request.query.get("at", "")
+        attribute = {"out": "Out", "err": "Err"}.get(request.match_info["name"])
+        if attribute is None or run.output or not at.isdigit() or len(at) > 18:
+            raise web.HTTPNotFound(text="there is no such stream, or it is over")
+        piece = bytearray()
+        async for chunk in request.content.iter_chunked(CHUNK):
+            piece += chunk
+            if len(piece) > PIECE_BYTES:
+                raise _too_large(f"a piece has up to {PIECE_BYTES} bytes", PIECE_BYTES)
+        limit = self._limit(job, OUTPUT)
+        if limit is not None and int(at) + len(piece) > limit:
+            raise _too_large(f"{OUTPUT}: {limit} bytes", limit)
+        last = request.query.get("last") == "1"
+        try:
+            await asyncio.to_thread(self._write_piece, job, attribute, int(at), bytes(piece), last)
+        except OutOfStep as error:
+            return web.Response(status=OUT_OF_STEP, headers={SIZE_HEADER: str(error.size)})
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise web.HTTPServiceUnavailable(text=f"the disk has no room: {error.strerror}") from error
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        except (TransferError, ValueError) as error:  # ValueError: a zero byte in a path
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        self.counts.bytes.add("output", count=len(piece))
+        return web.Response()
+
+    def _write_piece(self, job: Job, attribute: str, at: int, piece: bytes, last: bool) -> None:
+        name = {"Out": STDOUT, "Err": STDERR}[attribute]
+        moves = self._places(job, [Entry(name, "file", len(piece))])
+        if not moves:
+            raise TransferError(f"{attribute} of the job names no file")
+        write_piece(Path(moves[0].target), at, piece, last=last)
 
     @contextlib.asynccontextmanager
     async def _taking(

@@ -48,6 +48,7 @@ class RunRecord:
     ended_boottime: float = 0.0
     ended_at: float = 0.0
     cores: tuple[int, ...] = ()  # that its job is bound to
+    streams: list[str] = field(default_factory=list)  # of its output that have begun at the access point
 
     @property
     def key(self) -> str:

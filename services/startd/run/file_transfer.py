@@ -21,6 +21,7 @@ from services.startd.isolation import scratch_dirs
 from services.startd.run import manifest
 from services.startd.run.context import RunContext
 from services.startd.run.orders import Orders
+from services.startd.run.output_stream import OutputStreams
 from services.startd.run.reports import Reports
 from shared.classad import ClassAd
 from shared.messages.claims import JobExit
@@ -48,6 +49,15 @@ class FileTransfer:
         self._orders = orders
         self._reports = reports
         self._log = log
+        self._streams = OutputStreams(record, context, lambda name: self._source(self._scratch / name, name), log)
+
+    def follow_output(self, job: ClassAd) -> None:
+        """The job runs: what it says is sent meanwhile, where it wants that."""
+        self._streams.begin(job)
+
+    def close(self) -> None:
+        """Nothing more is to be done in this life of the startd."""
+        self._streams.cancel()
 
     def _session(self) -> aiohttp.ClientSession:
         return self._context.session()
@@ -133,16 +143,18 @@ class FileTransfer:
 
     async def send_output(self, job: ClassAd, outcome: JobExit) -> JobExit:
         record = self._record
+        at_once = outcome.reason == "evicted" and self._orders.fast.is_set()
+        arrived = await self._streams.end(rest=not at_once)
         if not record.transfer_url or outcome.reason in ("hold", "failed"):
             return outcome
-        if outcome.reason == "evicted" and self._orders.fast.is_set():
+        if at_once:
             return outcome  # its slot is taken at once, as everybody knows of such an end
         asked = self._orders.stop is not None and self._orders.stop.want_output
         by_itself = outcome.reason == "exited"
         output = output_of(job, outcome.exit_code, ended_by_itself=by_itself, asked=asked)
         if output is None or (outcome.exit_code is None and outcome.exit_signal is None):
             return outcome
-        sources = self._standard_streams()
+        sources = [source for source in self._standard_streams() if source.name not in arrived]
         if output.listed is None:
             sources += await asyncio.to_thread(self._changed_files)
         else:
@@ -180,7 +192,7 @@ class FileTransfer:
             return _bad_output(outcome, error)
         finally:
             timer.cancel()
-        record.usage["bytes_sent"] = sent.bytes
+        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + sent.bytes
         self._context.counts.files.bytes.add("output", count=sent.bytes)
         return outcome.model_copy(update={"output_committed": True})
 

@@ -223,6 +223,7 @@ class Run:
         self._over = True
         self._reports.close()
         self._credentials.close()
+        self._files.close()
         for timer in self._timers:
             timer.cancel()
 
@@ -244,6 +245,7 @@ class Run:
                 if trouble is not None:
                     await self._exit_hook(trouble)
                     return trouble
+            self._files.follow_output(self.job)
             self._measure_regularly()
             self._credentials.keep_fresh(self.job)
             await self._apply_suspension()

@@ -28,8 +28,6 @@ LINES = {
     ),
     "OutputDestination": ("output_destination = /elsewhere", ""),
     "PublicInputFiles": ("public_input_files = a", ""),
-    "StreamOut": ("output = o\nstream_output = true", "output = o\nstream_output = false"),
-    "StreamErr": ("error = e\nstream_error = true", "error = e"),
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
     "WantIOProxy": ("want_io_proxy = true", "want_io_proxy = false"),
     "JobStarterLog": ("starter_log = log", ""),

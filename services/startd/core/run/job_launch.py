@@ -288,6 +288,16 @@ def output_paths(job: ClassAd, scratch: Path, *, transfer: bool) -> tuple[str, s
     return _streams(job, place, home)[1:]
 
 
+def streamed(job: ClassAd) -> list[str]:
+    """Out and Err, as far as the job wants them to come to its access point while it runs (StreamOut, StreamErr). Where
+    both are one file, that is Out."""
+    given = {name: job.eval_string(name) for name in ("Out", "Err")}
+    wanted = [
+        name for name in given if job.eval(f"Stream{name}") is True and given[name] not in ("", "/dev/null", "NUL")
+    ]
+    return ["Out"] if wanted and given["Out"] == given["Err"] else wanted
+
+
 def ad_file(ad: ClassAd) -> str:
     """The text of .job.ad or .machine.ad: the public attributes, one a line."""
     return unparse_old(ad.public())
