@@ -275,7 +275,10 @@ class Collector(Daemon):
         self.query_durations.add(kind_of(body), time.perf_counter() - began)
         if page.unreadable:
             self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
-        return AdPage(ads=page.ads, next=page.next, fits=page.fits, columns=page.columns, rows=page.rows)
+        name = self.context.name
+        return AdPage(
+            ads=page.ads, next=page.next, fits=page.fits, columns=page.columns, rows=page.rows, collector=name
+        )
 
     async def _count(self, body: CountAds) -> Message:
         self.queries += 1

@@ -32,6 +32,8 @@ ANALYZE_AGAIN_S: Final = 3.0
 NOT_LEADER_S, NOT_LEADER_LONGEST_S = 0.1, 0.5
 _SCHEDDS_FOR_S = 2.0
 _NEGOTIATORS_FOR_S = 2.0
+#: Collectors whose own inboxes are remembered.
+_MOST_COLLECTORS = 8
 #: Ads in one page between the daemons and the gateway.
 PAGE = 2000
 #: The same of a few attributes, in columns.
@@ -122,6 +124,7 @@ class PoolClient:
         self._negotiators: list[Negotiator] = []
         self._negotiators_until = float("-inf")
         self._delays: dict[str, Delay] = {}  # of answers, by what was asked
+        self._collectors: dict[str, None] = {}  # own inboxes of those that answered, the last one last
 
     async def schedds(self) -> list[Schedd]:
         """All schedds, by name."""
@@ -263,11 +266,20 @@ class PoolClient:
     async def ask(self, inbox: str, question: Message, kind: type[Answer], timeout: float = 10.0) -> Answer:
         """One question, and the answer, which is of this kind. Raises what Bus.call raises."""
         if inbox == COLLECTOR:  # they take the questions in turns, and one of them may hang
-            answer = await self._ask_again(inbox, question, timeout, AGAIN_S, COLLECTOR, 3)
+            known = tuple(self._collectors) if len(self._collectors) > 1 else ()
+            answer = await self._ask_again(COLLECTOR, question, timeout, AGAIN_S, COLLECTOR, 3, known)
+            if isinstance(answer, AdPage) and answer.collector:
+                self._remember(f"{COLLECTOR}.{answer.collector}")
         else:
             answer = await self._bus.call(inbox, question, timeout=timeout, person=self._person())
         assert isinstance(answer, kind)
         return answer
+
+    def _remember(self, inbox: str) -> None:
+        self._collectors.pop(inbox, None)
+        self._collectors[inbox] = None
+        if len(self._collectors) > _MOST_COLLECTORS:
+            del self._collectors[next(iter(self._collectors))]
 
     async def ask_negotiator(
         self, negotiator: Negotiator, question: Message, kind: type[Answer], timeout: float = 10.0
@@ -297,11 +309,19 @@ class PoolClient:
                 return answer
 
     async def _ask_again(
-        self, inbox: str, question: Message, timeout: float, least_s: float, what: str, most: int
+        self,
+        inbox: str,
+        question: Message,
+        timeout: float,
+        least_s: float,
+        what: str,
+        most: int,
+        second: Sequence[str] = (),
     ) -> Message:
         """What is not answered soon is asked again, up to `most` times in all, which another one of those who serve the
-        inbox gets. least_s: how long to wait first, at least; longer where answers to `what` came late. Raises what
-        Bus.call raises."""
+        inbox gets. least_s: how long to wait first, at least; longer where answers to `what` came late. second: who is
+        asked the second time, all at once, in place of the inbox: where its servers take turns the hung one might have
+        that, too. Raises what Bus.call raises."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         delay = self._delays.get(what, Delay())
@@ -314,12 +334,14 @@ class PoolClient:
                 if asked and left <= again_s:
                     wait_s = None
                 else:
-                    call = self._bus.call(inbox, question, timeout=left, person=self._person())
-                    asked.append(asyncio.ensure_future(call))
+                    for one in second if second and number == 1 else (inbox,):
+                        asked.append(
+                            asyncio.ensure_future(self._bus.call(one, question, timeout=left, person=self._person()))
+                        )
                 if await _one_answered(asked, wait_s):
                     break
             # Where all have failed, what the first was told.
-            answer = next((one for one in asked if one.done() and one.exception() is None), asked[0]).result()
+            answer = next((call for call in asked if call.done() and call.exception() is None), asked[0]).result()
             if len(asked) == 1:  # else it says how long one hung, not how long they need
                 self._delays[what] = delay.seen(loop.time() - begun, loop.time())
             return answer

@@ -167,7 +167,8 @@ class AdCounts(Message):
 class AdPage(Message):
     """Answer to QueryAds. `next` is empty on the last page. fits: how many ads all pages have, where an order was asked
     for; else -1. columns: in place of `ads` a page of so many rows as shared.classad.column_page has it, where that
-    was asked for and the collector has columns."""
+    was asked for and the collector has columns. collector: the name of the one that answers, which has an inbox of its
+    own, collector.<name>; empty: one of an earlier version."""
 
     type: ClassVar[str] = "collector.page"
     compressed: ClassVar[bool] = True
@@ -176,3 +177,4 @@ class AdPage(Message):
     fits: int = -1
     columns: bytes = b""
     rows: int = 0
+    collector: str = ""

@@ -143,6 +143,56 @@ async def test_a_question_that_a_hung_collector_took_is_answered_by_another():
         await bus.stop()
 
 
+async def test_where_the_hung_collector_takes_the_question_again_too_the_others_own_inboxes_are_asked():
+    """On the inbox that they share they take turns, and other questions come between."""
+    hub = MemoryHub()
+    hung, lives, asking = (MemoryBus(hub, sender=one) for one in ("collector.cm1", "collector.cm2", "gateway.g"))
+    over, taken = asyncio.Event(), []
+
+    async def hang(envelope):
+        taken.append(envelope.body)
+        await over.wait()
+        raise Reject("too late")
+
+    async def answer(envelope):
+        return AdPage(ads=[], collector="cm2")
+
+    for bus in (hung, lives, asking):
+        await bus.start()
+    await hung.serve("collector", hang)  # alone: whenever this is asked it is its turn
+    await hung.serve("collector.cm1", hang)
+    await lives.serve("collector.cm2", answer)
+    view = PoolClient(asking, SystemClock())
+    for name in ("cm2", "cm1"):  # both answered before
+        view._remember(f"collector.{name}")
+    page = await view.ask("collector", QueryAds(my_types=["Negotiator"]), AdPage, timeout=600.0)
+    assert page.collector == "cm2"
+    assert len(taken) >= 2  # it had both
+    over.set()
+    for bus in (asking, lives, hung):
+        await bus.stop()
+
+
+async def test_collectors_that_answer_are_remembered():
+    hub = MemoryHub()
+    served, asking = MemoryBus(hub, sender="collector.cm"), MemoryBus(hub, sender="gateway.g")
+    names = [f"cm{number}" for number in (*range(9), 3)]
+
+    async def answer(envelope):
+        return AdPage(ads=[], collector=names[len(seen)])
+
+    for bus in (served, asking):
+        await bus.start()
+    await served.serve("collector", answer)
+    view, seen = PoolClient(asking, SystemClock()), []
+    for name in names:
+        seen.append((await view.ask("collector", QueryAds(my_types=["Negotiator"]), AdPage)).collector)
+        assert next(reversed(view._collectors)) == f"collector.{name}"
+    assert list(view._collectors) == [f"collector.cm{number}" for number in (1, 2, 4, 5, 6, 7, 8, 3)]
+    for bus in (asking, served):
+        await bus.stop()
+
+
 class Negotiators:
     """Who is asked on the negotiators' inbox. Each answers as `how` says, one after the other."""
 
