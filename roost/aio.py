@@ -30,6 +30,7 @@ from shared.classad import ClassAd
 
 if TYPE_CHECKING:  # loaded where they are needed: most programs do without
     from roost.aio_visit import AsyncVisit
+    from roost.submit import Description
     from shared.classad.column_page import Sheet
 
 __all__ = ["AsyncClient", "AsyncFunctionJob", "AsyncJob", "Cluster", "Event", "File", "JoinToken", "TokenMade"]
@@ -270,6 +271,17 @@ class AsyncClient:
 
         description = submission.read(what, count, itemdata, directory)
         return await self._do(submission.submit(description, spool, schedd, owner))
+
+    async def submit_once(self, what: ClassAd | Description, submit_id: str, *, schedd: str = "") -> Cluster:
+        """Queue one cluster whose files are used where they lie, unless the schedd has had a submit of this id within a
+        day: then the cluster is that one's. what: a description, or the ad of a single job."""
+        if isinstance(what, ClassAd):
+            return await self._do(protocol.submit(what, [ClassAd()], False, schedd, "", submit_id))
+        from roost import submission
+
+        cluster = submission.described(what)
+        queued, _ = await self._do(submission.queue(what, cluster, False, schedd, submit_id=submit_id))
+        return queued
 
     async def submit_function(
         self, function: Callable[..., Any], *args: Any, submit: Mapping[str, Any] | None = None, **kwargs: Any

@@ -317,9 +317,11 @@ def submit(
     spool: bool,
     schedd: str,
     owner: str = "",
+    submit_id: str = "",
 ) -> Plan[Cluster]:
-    """Queue one cluster, in parts where it is large. A part whose answer is lost may be sent again without harm."""
-    submit_id = os.urandom(16).hex()
+    """Queue one cluster, in parts where it is large. A part whose answer is lost may be sent again without harm.
+    submit_id: by which the schedd knows a submit that it has had already; empty: a new one."""
+    submit_id = submit_id or os.urandom(16).hex()
     common = cluster_ad.pack()
     query = {"schedd": schedd, **({"owner": owner} if owner else {})}
 

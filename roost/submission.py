@@ -122,10 +122,10 @@ def shares_files(about: Mapping[str, Any]) -> bool:
 
 
 def queue(
-    description: Description, cluster: DescribedCluster, spool: bool, schedd: str, owner: str = ""
+    description: Description, cluster: DescribedCluster, spool: bool, schedd: str, owner: str = "", submit_id: str = ""
 ) -> Plan[tuple[Cluster, list[list[Source]]]]:
     """Queue a cluster of a description that has no other. The files that each of its jobs is to be sent, where it is
-    spooled."""
+    spooled. submit_id: see protocol.submit."""
     try:
         each = input_files(cluster) if spool else []
     except TransferError as error:
@@ -139,9 +139,9 @@ def queue(
             (again,) = description.clusters()
             return list(again.jobs(cluster.attributes))
 
-        queued = yield from protocol.submit(cluster.ad, procs, spool, schedd, owner)
+        queued = yield from protocol.submit(cluster.ad, procs, spool, schedd, owner, submit_id)
     else:
-        queued = yield from protocol.submit(cluster.ad, cluster.jobs(), spool, schedd, owner)
+        queued = yield from protocol.submit(cluster.ad, cluster.jobs(), spool, schedd, owner, submit_id)
     return queued, each
 
 

@@ -179,17 +179,16 @@ class RunScript:
 
 @dataclass(frozen=True, slots=True)
 class RemoveJobs:
-    """Remove what is left of the jobs of a cluster."""
+    """Remove what is left of the jobs of a try of a node."""
 
     node: int
+    attempt: int
     cluster: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopScript:
-    node: int
-    attempt: int
-    when: When
+    script: RunScript
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +286,11 @@ class DagRun:
         return DagStatus.NODE_FAILED if self.failed else DagStatus.OK
 
     @property
+    def provisioning(self) -> bool:
+        """Whether the other nodes wait for the provisioner."""
+        return not self._gate
+
+    @property
     def next_look(self) -> float | None:
         """When TimePassed is due."""
         return self._deferred[0][0] if self._deferred else None
@@ -351,7 +355,7 @@ class DagRun:
         self.outstanding.pop(Submit(fact.node, fact.attempt), None)
         progress = self.progress[fact.node]
         if not self._is_current(fact.node, fact.attempt) or self.ended is not None:
-            self._actions.append(RemoveJobs(fact.node, fact.cluster))
+            self._actions.append(RemoveJobs(fact.node, fact.attempt, fact.cluster))
             return
         if not progress.submitting:
             return  # told twice
@@ -399,7 +403,7 @@ class DagRun:
         if fact.code and progress.failed is None:
             progress.failed = fact.code
             if progress.jobs:
-                self._actions.append(RemoveJobs(fact.node, progress.cluster))
+                self._actions.append(RemoveJobs(fact.node, fact.attempt, progress.cluster))
         self._note(fact.node, "JOB_ABORTED" if fact.code == JOB_REMOVED else "JOB_TERMINATED")
         if not progress.jobs:
             self._job_over(self.dag.nodes[fact.node], progress.failed or 0)
@@ -637,9 +641,9 @@ class DagRun:
             progress.script = None
             del self.outstanding[script]
             self._scripts[script.when] -= 1
-            self._actions.append(StopScript(node.index, progress.attempt, script.when))
+            self._actions.append(StopScript(script))
         if progress.jobs:
-            self._actions.append(RemoveJobs(node.index, progress.cluster))
+            self._actions.append(RemoveJobs(node.index, progress.attempt, progress.cluster))
         self._unqueue(node)
         self._leave(node)
         progress.status = NodeStatus.NOT_READY

@@ -82,6 +82,7 @@ NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]
     "condor_status": (("status",), _same),
     "condor_store_cred": (("store-cred",), _same),
     "condor_submit": (("submit",), _same),
+    "condor_submit_dag": (("submit-dag",), _same),
     "condor_suspend": (("suspend",), _same),
     "condor_tail": (("tail",), _same),
     "condor_token_create": (("token", "create"), _token_create),
@@ -99,8 +100,7 @@ NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]
 #: What there is instead of HTCondor's others.
 INSTEAD: Final = {
     "condor_master": "the daemons are started by systemd, Docker or `roost up`",
-    "condor_submit_dag": "DAGs are not run",
-    "condor_dagman": "DAGs are not run",
+    "condor_dagman": "`roost submit-dag` starts what manages a DAG",
     "condor_watch_q": "see `roost events 'job.*'`",
     "condor_findhost": "see `roost status -constraint EXPR -af Machine`",
     "condor_test_match": "see `roost analyze`",

@@ -17,6 +17,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "down": ("up", "stop the personal pool; running jobs go on and are found again"),
     "demo": ("demo", "watch a pool work: some forty real jobs, start to finish"),
     "submit": ("submit", "queue the jobs of a submit file"),
+    "submit-dag": ("submit_dag", "run a DAG of jobs"),
+    "dag": ("dag", "how a DAG stands; halt, resume and remove it"),
     "q": ("q", "jobs in the queue"),
     "analyze": ("analyze", "why jobs do not run, and what would help"),
     "what-if": ("what_if", "a recorded interval once more, with another configuration: who would have waited less"),
@@ -72,8 +74,8 @@ TOPICS: dict[str, tuple[str, str]] = {
     "start": ("a pool of one's own", "up down demo"),
     "jobs": (
         "submit, follow and change jobs",
-        "submit q wait rm hold release suspend continue vacate-job qedit prio exec tail history transfer-data "
-        "store-cred",
+        "submit submit-dag dag q wait rm hold release suspend continue vacate-job qedit prio exec tail history "
+        "transfer-data store-cred",
     ),
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
     "pool": ("what is in the pool", "status stats top had userprio who ping dashboard events"),

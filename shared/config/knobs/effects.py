@@ -352,7 +352,7 @@ NONE: Final = (
         _SCHEDD,
     ),
     Answer(
-        "there is no DAGMan: another program submits the nodes, by `roost submit` or the client (docs/client.md)",
+        "DAGs are run by `roost submit-dag`, which takes options in place of knobs (docs/dags.md)",
         "DAGMAN_<what> MAX_DAGMAN_LOG",
         _SUBMIT,
     ),

@@ -61,10 +61,10 @@ class Told:
             case RunScript(node, _, when, code, pre):
                 more = f" {code} {pre}" if when is When.POST else ""
                 return f"{when} {self.dag.nodes[node].name}{more}"
-            case RemoveJobs(node, cluster):
+            case RemoveJobs(node, _, cluster):
                 return f"remove {self.dag.nodes[node].name} {cluster}"
-            case StopScript(node, _, when):
-                return f"stop {when} {self.dag.nodes[node].name}"
+            case StopScript(script):
+                return f"stop {script.when} {self.dag.nodes[script.node].name}"
             case SavePoint(node):
                 return f"save {self.dag.nodes[node].name}"
             case Ended(status, code, rescue):

@@ -24,6 +24,7 @@ from tests.integration.pools import ROOT
         ("condor_wait -echo job.log 12.0", "wait -echo -log job.log 12.0"),
         ("condor_ssh_to_job -auto-retry 12.3 ls -addr", "exec 12.3 ls -addr"),
         ("condor_vacate_job -fast 12", "vacate-job -fast 12"),
+        ("condor_submit_dag -maxjobs 5 x.dag", "submit-dag -maxjobs 5 x.dag"),
         ("condor_off -all -neg", "off -all -neg"),
     ],
 )
@@ -36,7 +37,7 @@ def test_command_lines_are_read_as_htcondors(typed, ours):
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("condor_submit_dag x.dag", "DAGs are not run"),
+        ("condor_dagman x.dag", "roost submit-dag"),
         ("condor_frobnicate", "roost help"),
         ("condor_rm -addr <1.2.3.4:5> 12", "-name NAME"),
         ("condor_ssh_to_job -ssh ssh 12", "there is none on this way"),

@@ -1,0 +1,94 @@
+"""What the manager of a DAG submits: the jobs of a node, and the line of the DAG itself in the queue."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from engine.dag.model import Node, When
+from engine.dag.run import DagRun, RunScript
+from roost.submit import Description, SubmitContext, here, read_file
+from shared.classad import ClassAd
+from shared.classad.unparse import quote_string
+
+#: More parents than so many are not named in a job's ad.
+NAMED_PARENTS: Final = 100
+_QUEUES: Final = re.compile(r"^\s*queue\b", re.IGNORECASE | re.MULTILINE)
+
+
+def description_of(run: DagRun, node: Node, job: int, now: float) -> Description:
+    """The submit description of a node, with its VARS and what DAGMan adds. job: cluster of the DAGMan job. Raises
+    ConfigError."""
+    attempt = run.progress[node.index].attempt
+    directory = Path(node.directory).absolute()
+    name = node.submit or f"<{node.name} of {node.source}>"
+    place = replace(_of_this_machine(), file=name, directory=directory)
+    text = node.inline if node.inline is not None else read_file(node.submit, place)
+    macros = {
+        "JOB": node.name,
+        "RETRY": str(attempt),
+        "FAILED_COUNT": str(len(run.failed)),
+        "DAG_STATUS": str(int(run.status)),
+    }
+    before = [f"{macro} = {value}" for macro, value in macros.items()]
+    before += [f"{var.name} = {var.value}" for var in node.vars if not var.append]
+    after = [f"{var.name} = {var.value}" for var in node.vars if var.append]
+    after += [f"dag_node_name = {node.name}", f"+DAGManJobId = {job}", f"+DAGManNodeRetry = {attempt}"]
+    parents = [run.dag.nodes[parent].name for parent in node.parents[:NAMED_PARENTS]]
+    if parents and len(node.parents) <= NAMED_PARENTS:
+        after.append(f"+DAGParentNodeNames = {quote_string(','.join(parents))}")
+    if node.priority:
+        after.append(f"priority = {node.priority}")
+    queue = None if _QUEUES.search(text) or node.inline is None else "1"
+    made = Description(text, place, prelude=before, append=after, queue_override=queue, now=now)
+    made.tell_unused = False
+    return made
+
+
+@cache
+def _of_this_machine() -> SubmitContext:
+    """Read once: the files of the configuration take longer than the rest of a submit."""
+    return here("<dag>")
+
+
+def dagman_ad(file: Path, batch: str, attributes: dict[str, str]) -> ClassAd:
+    """The line of the DAG in the queue: a job that no slot runs, as a process of its user does its work."""
+    ad = ClassAd(
+        {
+            "MyType": "Job", "TargetType": "Machine", "JobUniverse": 7, "Requirements": False, "Rank": 0.0,
+            "Cmd": sys.executable, "Args": f"-m roost submit-dag {file}",
+            "Iwd": str(Path.cwd()), "RequestCpus": 1, "DAG_Status": 0, "Environment": "",
+        }
+    )  # fmt: skip
+    if batch:
+        ad["JobBatchName"] = batch
+    for name, text in attributes.items():
+        ad.set_text(name, text)
+    return ad
+
+
+def script_words(run: DagRun, script: RunScript, job_id: str) -> list[str]:
+    """A script's command line: words that are a macro as a whole are replaced."""
+    node = run.dag.nodes[script.node]
+    told = node.scripts[script.when]
+    values = {
+        "$JOB": node.name,
+        "$RETRY": str(script.attempt),
+        "$MAX_RETRIES": str(node.retries),
+        "$DAG_STATUS": str(int(run.status)),
+        "$FAILED_COUNT": str(len(run.failed)),
+        "$NODE_COUNT": str(run.dag.counted),
+        "$DONE_COUNT": str(run.done),
+        "$QUEUED_COUNT": str(run.queued),
+    }
+    if script.when is When.POST:
+        values |= {"$JOBID": job_id, "$RETURN": str(script.code), "$PRE_SCRIPT_RETURN": str(script.pre_code)}
+    program = told.executable
+    directory = Path(node.directory)
+    if "/" not in program and (directory / program).exists():
+        program = f"./{program}"
+    return [program, *(values.get(word, word) for word in told.arguments.split())]

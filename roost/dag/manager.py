@@ -1,0 +1,553 @@
+"""Runs a DAG: submits its nodes, runs its scripts, and follows its jobs by the pool's events.
+
+Every fact is written into the journal before anything is done about it, and every submit has a name of its own
+(DAG, node, attempt) by which the schedd knows it again: a manager that is killed at any moment is followed by one that
+makes the run anew, asks how the jobs stand, and does once more what was wanted and is not known to be done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from engine.dag.files import dot_lines, jobstate_line, metrics_text, rescue_lines, status_lines
+from engine.dag.model import Kind, Node, Script, When
+from engine.dag.run import (
+    JOB_REMOVED,
+    Action,
+    Begin,
+    DagRun,
+    Ended,
+    Fact,
+    Halt,
+    JobEnded,
+    JobIs,
+    NodeEvent,
+    ProvisionerReady,
+    Remove,
+    RemoveJobs,
+    Resume,
+    RunScript,
+    SavePoint,
+    ScriptEnded,
+    StopScript,
+    Submit,
+    SubmitFailed,
+    Submitted,
+    TimePassed,
+)
+from roost.aio import AsyncClient
+from roost.dag.descriptions import dagman_ad, description_of, script_words
+from roost.dag.journal import Header, Journal
+from roost.dag.programs import Programs
+from roost.errors import ClientError
+from roost.protocol import Event
+from roost.submission import shares_files
+from shared.classad import ClassAd
+from shared.config.errors import ConfigError
+from shared.version import VERSION
+
+#: Submits at a time.
+SUBMITS: Final = 4
+#: Seconds between two tries of what the pool could not do, and between two looks at a provisioner.
+AGAIN_S: Final = 2.0
+#: The line in the queue is brought up to date so often, seconds.
+TELL_S: Final = 1.0
+#: JobStatus -> how a job in the queue is.
+_STATES: Final = {1: "I", 2: "R", 6: "R", 7: "R", 5: "H"}
+_EVENTS: Final = {"job.started": "R", "job.evicted": "I", "job.released": "I", "job.held": "H"}
+_ASKED: Final = ("ClusterId", "ProcId", "JobStatus", "ExitCode", "ExitBySignal", "ExitSignal")
+
+
+@dataclass(slots=True)
+class Manager:
+    """One DAG's. header, run: as the journal has them; told_job: called with the number of the DAG's line in the
+    queue."""
+
+    journal: Journal
+    header: Header
+    run: DagRun
+    client: AsyncClient
+    batch: str = ""
+    told_job: Callable[[int], None] = lambda _: None
+    job: int = 0  # the DAG's line in the queue; 0: there is none yet
+    schedd: str = ""
+    recovered: bool = False
+    _nodes: dict[int, tuple[int, int]] = field(default_factory=dict)  # cluster -> (node, attempt)
+    _early: dict[int, list[Event]] = field(default_factory=dict)  # by clusters whose submit may not be answered yet
+    _submitting: int = 0
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _whole: set[asyncio.Task[None]] = field(default_factory=set)
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _open: asyncio.Event = field(default_factory=asyncio.Event)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SUBMITS))
+    _problem: BaseException | None = None
+    _status_at: float = 0.0
+
+    @property
+    def _file(self) -> Path:
+        return Path(self.header.files[0])
+
+    @property
+    def _programs(self) -> Programs:
+        return Programs(Path(f"{self._file}.programs"))
+
+    async def manage(self) -> int:
+        """Run the DAG to its end: its exit code."""
+        schedd = await self._again(lambda: self.client.schedd(self.schedd))
+        if not shares_files(schedd):
+            raise ClientError(
+                f"DAGs run where the schedd has their files: on its machine, as its account; {schedd['name']} is on "
+                "another one, or has another account",
+                "usage",
+            )
+        if not self.job:
+            ad = dagman_ad(self._file, self.batch, self.run.dag.attributes)
+            queued = await self._again(lambda: self.client.submit_once(ad, self.header.dag, schedd=schedd["name"]))
+            self.job, self.schedd = queued.cluster, queued.schedd
+            self.journal.note_job(self.job, self.schedd)
+        os.environ.update(self.run.dag.env_set)
+        self.told_job(self.job)
+        self._log(f"DAG {', '.join(self.header.files)} is job {self.job}.0, process {os.getpid()}")
+        self._jobstate("INTERNAL *** DAGMAN_STARTED " + f"{self.job}.0 ***")
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, self._fact, Remove())
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._leave, name)
+        self._spawn(self._listen())
+        await self._wait_for(self._open)
+        await self._begin()
+        self._spawn(self._keep_time())
+        self._spawn(self._tell())
+        if self.run.provisioning:
+            self._spawn(self._look_at_provisioner())
+        await self._wait_for(self._over)
+        return await self._end()
+
+    def _leave(self, name: signal.Signals) -> None:
+        """End this process, and nothing else: jobs and scripts go on, and so does the DAG when it is managed again."""
+        self._fail(ClientError(f"{name.name}: `roost submit-dag {self._file}` goes on with the DAG", "interrupted"))
+
+    async def _wait_for(self, event: asyncio.Event) -> None:
+        await event.wait()
+        if self._problem is not None:
+            raise self._problem
+
+    async def _begin(self) -> None:
+        if not self.recovered:
+            self._write_picture()
+            self._fact(Begin())
+            return
+        self._jobstate("INTERNAL *** RECOVERY_STARTED ***")
+        for index, progress in enumerate(self.run.progress):
+            if progress.jobs and progress.cluster:
+                self._nodes[progress.cluster] = (index, progress.attempt)
+            elif progress.jobs:
+                self._spawn(self._subdag(index, progress.attempt))
+        wanted = list(self.run.outstanding)
+        found = await self._submitted() if wanted else {}
+        for one in wanted:
+            if one not in self.run.outstanding:
+                continue  # what was found of others has ended it
+            key = (self.run.dag.nodes[one.node].name, one.attempt)
+            if isinstance(one, Submit) and key in found:
+                cluster, jobs = found[key]
+                self._nodes[cluster] = (one.node, one.attempt)
+                self._fact(Submitted(one.node, one.attempt, cluster, jobs))
+            else:
+                self._do(one)
+        await self._look()
+        if self.run.ended is not None:
+            self._over.set()
+        self._jobstate("INTERNAL *** RECOVERY_FINISHED ***")
+
+    async def _submitted(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """What the DAG has submitted, by name of the node and attempt: cluster and its jobs."""
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        names = ("ClusterId", "DAGNodeName", "DAGManNodeRetry", "TotalSubmitProcs")
+        mine = f"DAGManJobId == {self.job}"
+        for history in (False, True):
+            for ad in await self._again(lambda history=history: self._ads((), history, names, mine)):  # type: ignore[misc]
+                cluster, node, attempt, jobs = (ad.eval(name) for name in names)
+                found[str(node), int(str(attempt))] = (int(str(cluster)), int(str(jobs)))
+        return found
+
+    # Facts
+
+    def _fact(self, fact: Fact) -> None:
+        """Write it down, then do what follows."""
+        now = time.time()
+        self.journal.write(fact, now)
+        for action in self.run.apply(fact, now):
+            self._do(action)
+        self._changed.set()
+
+    async def _listen(self) -> None:
+        async for event in self.client.events("job.*", on_open=self._opened):
+            self._heard(event)
+
+    def _opened(self) -> None:
+        if self._open.is_set():
+            self._spawn(self._look())  # something may have been missed
+        self._open.set()
+
+    def _heard(self, event: Event) -> None:
+        if "job_id" not in event.body or event.body.get("schedd") != self.schedd:
+            return
+        cluster, _, proc = str(event.body["job_id"]).partition(".")
+        if int(cluster) == self.job:
+            self._of_dag(event)
+        elif int(cluster) in self._nodes:
+            self._of_node(*self._nodes[int(cluster)], int(proc), event)
+        elif self._submitting and int(cluster) > self.job:
+            self._early.setdefault(int(cluster), []).append(event)
+
+    def _of_dag(self, event: Event) -> None:
+        """Somebody acts on the DAG's line in the queue."""
+        self._log(f"{event.type}: {event.body.get('reason', '')}")
+        match event.type:
+            case "job.held":
+                self._fact(Halt())
+            case "job.released":
+                self._fact(Resume())
+            case "job.removed":
+                self._fact(Remove())
+
+    def _of_node(self, node: int, attempt: int, proc: int, event: Event) -> None:
+        if event.type in _EVENTS:
+            self._fact(JobIs(node, attempt, proc, _EVENTS[event.type]))
+        elif event.type == "job.removed":
+            self._fact(JobEnded(node, attempt, proc, JOB_REMOVED))
+        elif event.type == "job.ended":
+            killed = event.body.get("exit_signal")
+            self._fact(JobEnded(node, attempt, proc, -killed if killed else int(event.body.get("exit_code") or 0)))
+
+    async def _look(self) -> None:
+        """Ask how the DAG's line and the jobs of its nodes stand, in the queue or out of it."""
+        watched = {cluster: key for cluster, key in self._nodes.items() if self._is_live(*key)}
+        ids = [str(cluster) for cluster in (self.job, *watched)]
+        left = {(cluster, proc) for cluster, key in watched.items() for proc in self.run.progress[key[0]].jobs or ()}
+        own = 0
+        for history in (False, True):
+            for ad in await self._again(lambda history=history: self._ads(ids, history)):  # type: ignore[misc]
+                cluster, proc, status = (int(str(ad.eval(name))) for name in _ASKED[:3])
+                if cluster == self.job:
+                    own = own or status
+                elif (cluster, proc) in left:
+                    left.discard((cluster, proc))
+                    state = None if history else _STATES.get(status)
+                    node, attempt = watched[cluster]
+                    if state is not None:
+                        self._fact(JobIs(node, attempt, proc, state))
+                    else:
+                        self._fact(JobEnded(node, attempt, proc, _exit_of(ad, status)))
+        for cluster, proc in left:
+            self._log(f"job {cluster}.{proc} is neither in the queue nor in the history: taken for removed")
+            self._fact(JobEnded(*watched[cluster], proc, JOB_REMOVED))
+        if own == 3 or not own:
+            self._fact(Remove())
+        elif (own == 5) != self.run.halted:
+            self._fact(Halt() if own == 5 else Resume())
+
+    async def _ads(
+        self, ids: Sequence[str], history: bool, names: Sequence[str] = _ASKED, constraint: str = ""
+    ) -> list[ClassAd]:
+        asked = self.client.jobs(*ids, projection=names, history=history, constraint=constraint, schedd=self.schedd)
+        return [ad async for ad in asked]
+
+    def _is_live(self, node: int, attempt: int) -> bool:
+        progress = self.run.progress[node]
+        return progress.attempt == attempt and bool(progress.jobs)
+
+    # Actions
+
+    def _do(self, action: Action) -> None:
+        nodes = self.run.dag.nodes
+        match action:
+            case Submit(node, attempt) if nodes[node].kind is Kind.SUBDAG:
+                self._fact(Submitted(node, attempt, 0, 1))
+                self._fact(JobIs(node, attempt, 0, "R"))
+                self._spawn(self._subdag(node, attempt))
+            case Submit():
+                self._submitting += 1
+                self._spawn(self._submit(action), whole=True)
+            case RunScript():
+                self._spawn(self._script(action))
+            case RemoveJobs(_, _, cluster) if cluster:
+                self._spawn(self._remove(cluster), whole=True)
+            case RemoveJobs(node, attempt):
+                self._programs.stop(_key_of_subdag(node, attempt), signal.SIGUSR1)
+            case StopScript(script):
+                self._programs.stop(_key_of_script(script))
+            case SavePoint(node):
+                self._save(nodes[node].save_point or "")
+            case NodeEvent():
+                self._node_event(action)
+            case Ended():
+                self._over.set()
+
+    async def _submit(self, wanted: Submit) -> None:
+        node = self.run.dag.nodes[wanted.node]
+        fact: Fact = SubmitFailed(wanted.node, wanted.attempt)
+        key = f"{self.header.dag}.{wanted.node}.{wanted.attempt}"
+        try:
+            async with self._slots:
+                made = description_of(self.run, node, self.job, time.time())
+                queued = await self._again(lambda: self.client.submit_once(made, key, schedd=self.schedd))
+            self._nodes[queued.cluster] = (wanted.node, wanted.attempt)
+            fact = Submitted(wanted.node, wanted.attempt, queued.cluster, queued.count)
+            self._log(f"node {node.name}: job {queued.cluster}")
+        except (ConfigError, ClientError) as error:
+            self._log(f"node {node.name} could not be submitted: {error}")
+        self._fact(fact)
+        self._submitting -= 1
+        if isinstance(fact, Submitted):
+            for event in self._early.pop(fact.cluster, ()):
+                self._heard(event)
+        if not self._submitting:
+            self._early.clear()
+
+    async def _subdag(self, index: int, attempt: int) -> None:
+        node = self.run.dag.nodes[index]
+        words = [sys.executable, "-m", "roost", "submit-dag", "-foreground", node.submit]
+        key = _key_of_subdag(index, attempt)
+        code = await self._programs.run(key, words, _directory(node))
+        self._fact(JobEnded(index, attempt, 0, code))
+        self._programs.forget(key)
+
+    async def _script(self, asked: RunScript) -> None:
+        node = self.run.dag.nodes[asked.node]
+        script = node.scripts[asked.when]
+        progress = self.run.progress[asked.node]
+        job = f"{progress.cluster}.{progress.last_proc}" if progress.cluster else "-1.-1"
+        directory = _directory(node)
+        key = _key_of_script(asked)
+        with contextlib.ExitStack() as files:
+            output = _debug_files(script, directory, files)
+            code = await self._programs.run(key, script_words(self.run, asked, job), directory, output=output)
+        self._log(f"node {node.name}: {asked.when.upper()} script ended with {code}")
+        if asked.when is not When.HOLD:
+            self._fact(ScriptEnded(asked.node, asked.attempt, asked.when, code))
+        self._programs.forget(key)
+
+    async def _remove(self, cluster: int) -> None:
+        why = f"by its DAG, job {self.job}"
+        await self._again(lambda: self.client.act("remove", [str(cluster)], reason=why, schedd=self.schedd))
+
+    async def _look_at_provisioner(self) -> None:
+        index = self.run.dag.provisioner
+        assert index is not None
+        while self.run.provisioning and self.run.ended is None:
+            await asyncio.sleep(AGAIN_S)
+            cluster = self.run.progress[index].cluster
+            if cluster:
+                ids, names = [str(cluster)], ("ProvisionerState",)
+                ads = await self._again(lambda ids=ids, names=names: self._ads(ids, False, names))  # type: ignore[misc]
+                if any(ad.eval("ProvisionerState") == 2 for ad in ads):
+                    self._fact(ProvisionerReady())
+
+    # What runs beside
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, whole: bool = False) -> None:
+        """whole: the manager does not end before it has."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        if whole:
+            self._whole.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._whole.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._problem = error
+        self._open.set()
+        self._over.set()
+
+    async def _again(self, deed: Callable[[], Awaitable[Any]]) -> Any:
+        """Until the pool can do it. Raises ClientError where it will not."""
+        while True:
+            try:
+                return await deed()
+            except ClientError as error:
+                if not error.retryable:
+                    raise
+                self._log(f"{error}; trying again")
+            await asyncio.sleep(AGAIN_S)
+
+    async def _keep_time(self) -> None:
+        while True:
+            due = self.run.next_look
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), None if due is None else max(0.0, due - time.time()))
+            self._changed.clear()
+            if self.run.next_look is not None and self.run.next_look <= time.time():
+                self._fact(TimePassed())
+
+    async def _tell(self) -> None:
+        """Bring the line in the queue and the status file up to date, when something has changed."""
+        told: dict[str, str] = {}
+        while True:
+            await asyncio.sleep(TELL_S)
+            now = self._attributes()
+            if now != told:
+                told = now
+                if self.run.dag.dot is not None and self.run.dag.dot.update:
+                    self._write_picture()
+                with contextlib.suppress(ClientError):  # only shown; the next change tells it again
+                    await self.client.edit([f"{self.job}.0"], now, schedd=self.schedd)
+            self._write_status(final=False)
+
+    def _attributes(self) -> dict[str, str]:
+        run = self.run
+        failed = len(run.failed)
+        values = {
+            "DAG_Status": int(run.status), "DAG_NodesTotal": run.dag.counted, "DAG_NodesDone": run.done,
+            "DAG_NodesFailed": failed, "DAG_NodesQueued": run.queued, "DAG_JobsIdle": run.idle,
+            "DAG_JobsHeld": run.held,
+        }  # fmt: skip
+        return {name: str(value) for name, value in values.items()}
+
+    # The end
+
+    async def _end(self) -> int:
+        ended = self.run.ended
+        assert ended is not None
+        while self._whole:
+            await asyncio.wait(self._whole)
+        if ended.rescue:
+            self._log(f"rescue file {write_rescue(self.run, self._file)} written")
+        self._write_status(final=True)
+        self._write_picture()
+        self._write_metrics(ended)
+        self._jobstate(f"INTERNAL *** DAGMAN_FINISHED {ended.exit_code} ***")
+        self._log(f"EXITING WITH STATUS {ended.exit_code}")
+        mine = f"DAGManJobId == {self.job}"  # there are none, but after a kill while they were being removed
+        why = f"the DAG has ended with status {ended.exit_code} ({ended.status.name})"
+        line, told = [f"{self.job}.0"], self._attributes()
+        await self._again(lambda: self.client.act("remove", constraint=mine, reason=why, schedd=self.schedd))
+        await self._again(lambda: self.client.edit(line, told, schedd=self.schedd))
+        await self._again(lambda: self.client.act("remove", line, reason=why, schedd=self.schedd))
+        self.journal.finish()
+        await self.close()
+        return ended.exit_code
+
+    async def close(self) -> None:
+        """End what runs beside. Programs go on."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Files
+
+    def _log(self, text: str) -> None:
+        now = time.strftime("%m/%d/%y %H:%M:%S")
+        sys.stderr.write(f"{now} {text}\n")
+        sys.stderr.flush()
+
+    def _jobstate(self, text: str) -> None:
+        if self.run.dag.jobstate_log:
+            with Path(self.run.dag.jobstate_log).open("a") as file:
+                file.write(f"{int(time.time())} {text}\n")
+
+    def _node_event(self, told: NodeEvent) -> None:
+        progress = self.run.progress[told.node]
+        job = f"{progress.cluster}.{progress.last_proc}" if progress.cluster else "-"
+        job = str(told.code) if told.code is not None else job
+        name = self.run.dag.nodes[told.node].name
+        line = jobstate_line(time.time(), name, told.event, job, told.attempt + 1)
+        self._jobstate(line.split(" ", 1)[1])
+
+    def _save(self, name: str) -> None:
+        path = Path(name)
+        if path.parent == Path() and not name.startswith("./"):
+            path = self._file.parent / "save_files" / name
+            path.parent.mkdir(exist_ok=True)
+        if path.exists():
+            path.replace(f"{path}.old")
+        _write(path, rescue_lines(self.run, time.time(), save_point=True))
+
+    def _write_status(self, *, final: bool) -> None:
+        wanted, now = self.run.dag.status_file, time.time()
+        if wanted is not None and (final or now - self._status_at >= wanted.every_s):
+            self._status_at = now
+            _write(Path(wanted.file), status_lines(self.run, now, now + wanted.every_s))
+
+    def _write_metrics(self, ended: Ended) -> None:
+        header, job = self.header, str(self.job)
+        text = metrics_text(
+            self.run, ended, began=header.began, now=time.time(), job=job, rescue=header.number, version=VERSION
+        )
+        _write(Path(f"{self._file}.metrics"), text.splitlines())
+
+    def _write_picture(self) -> None:
+        dot = self.run.dag.dot
+        if dot is None:
+            return
+        path, number = Path(dot.file), 0
+        while not dot.overwrite and path.exists():
+            path, number = Path(f"{dot.file}.{number}"), number + 1
+        include = Path(dot.include).read_text() if dot.include and Path(dot.include).exists() else ""
+        _write(path, dot_lines(self.run, include))
+
+
+def write_rescue(run: DagRun, file: Path) -> Path:
+    """The next rescue file of a DAG."""
+    number = max(rescue_numbers(file), default=0) + 1
+    path = Path(f"{file}.rescue{min(number, 999):03}")
+    _write(path, rescue_lines(run, time.time()))
+    return path
+
+
+def rescue_numbers(file: Path) -> list[int]:
+    names = (path.name.removeprefix(f"{file.name}.rescue") for path in file.parent.glob(f"{file.name}.rescue*"))
+    return sorted(int(name) for name in names if len(name) == 3 and name.isdigit())
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    new = path.with_name(f".{path.name}.new")
+    with new.open("w", errors="surrogateescape") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    new.replace(path)
+
+
+def _exit_of(ad: ClassAd, status: int) -> int:
+    if status == 3:
+        return JOB_REMOVED
+    if ad.eval("ExitBySignal") is True:
+        return -int(str(ad.eval("ExitSignal")))
+    code = ad.eval("ExitCode")
+    return code if isinstance(code, int) else 0
+
+
+def _directory(node: Node) -> Path:
+    return Path(node.directory).absolute()
+
+
+def _key_of_script(script: RunScript) -> str:
+    number = script.tries if script.when is not When.HOLD else time.time_ns()
+    return f"{script.node}.{script.attempt}.{script.when}.{number}"
+
+
+def _key_of_subdag(node: int, attempt: int) -> str:
+    return f"{node}.{attempt}.dag"
+
+
+def _debug_files(script: Script, directory: Path, files: contextlib.ExitStack) -> dict[str, IO[bytes]]:
+    if not script.debug_file:
+        return {}
+    file = files.enter_context((directory / script.debug_file).open("ab"))
+    streams = ("stdout", "stderr") if script.debug_type == "ALL" else (script.debug_type.lower(),)
+    return dict.fromkeys(streams, file)
