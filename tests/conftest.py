@@ -59,6 +59,8 @@ hypothesis.settings.register_profile("mutation", deadline=None, derandomize=True
 hypothesis.settings.load_profile("gate")
 # Making the images, when nobody has made them before, takes longer than a test may.
 DOCKER_TIMEOUT_S = 600
+COMPOSE = pytest.StashKey[contextlib.ExitStack]()
+COMPOSE_DONE = pytest.StashKey[set[pytest.Item]]()
 # A task that will not be cancelled must not keep the suite waiting as well.
 UNWILLING_S = 5.0
 
@@ -110,6 +112,19 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Take the compose pool down after the last test that uses it: it works as long as it is there, for nobody."""
+    if "compose_pool" not in getattr(item, "fixturenames", ()):
+        return
+    done = item.config.stash.setdefault(COMPOSE_DONE, set())
+    done.add(item)
+    if COMPOSE in item.config.stash and done.issuperset(
+        other for other in item.session.items if "compose_pool" in getattr(other, "fixturenames", ())
+    ):
+        item.config.stash[COMPOSE].close()
 
 
 def _choose_rows(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -241,11 +256,13 @@ def docker_engine(request: pytest.FixtureRequest) -> Iterator["Engine"]:
 
 
 @pytest.fixture(scope="session")
-def compose_pool(docker_engine: "Engine") -> Iterator["ComposePool"]:
+def compose_pool(request: pytest.FixtureRequest, docker_engine: "Engine") -> Iterator["ComposePool"]:
     """The pool of compose/compose.yaml, up and healthy. A test that crashes a service waits until it is ready again."""
     from tests.containers.pool import ComposePool
 
-    with ComposePool.up(docker_engine) as pool:
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(ComposePool.up(docker_engine))
+        request.config.stash[COMPOSE] = stack
         yield pool
 
 

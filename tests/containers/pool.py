@@ -30,6 +30,12 @@ TOKEN = "/var/lib/roost/spool/token"
 # Where certificates to trust may be named, for the build of the image.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
+#: A check of its health is a process in each container. Every few seconds, as users have it, they would together keep a
+#: third of a processor busy as long as the pool is there. Engines before API 1.44 (25.0) know no other interval for
+#: what is starting.
+SELDOM = {"interval": "30s", "start_interval": "1s"}
+SELDOM_FROM = (1, 44)
+
 READINESS = """
 import urllib.error, urllib.request
 try:
@@ -55,6 +61,8 @@ class ComposePool:
     daemons: tuple[str, ...] = DAEMONS
     #: Services that are started, with what they need; none: all.
     started: tuple[str, ...] = ()
+    #: Whether Docker looks at their health as often as it does for users.
+    watched = False
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -79,6 +87,12 @@ class ComposePool:
         self.url = ""
         self.token = ""
         self.ca = Path(tempfile.mkdtemp(prefix="roost-ca-")) / "ca.pem"
+        version = tuple(map(int, engine.client.version()["ApiVersion"].split(".")))
+        if not self.watched and version >= SELDOM_FROM:
+            checks = self.ca.with_name("checks.yaml")
+            services = {name: {"healthcheck": SELDOM} for name in (*self.servers, *self.daemons)}
+            checks.write_text(json.dumps({"services": services}))
+            self.files = (*self.files, checks)
 
     @classmethod
     @contextlib.contextmanager
@@ -175,6 +189,7 @@ class HighlyAvailablePool(ComposePool):
         *(f"{name}{number}" for name in ("collector", "negotiator", "had") for number in ("", "2", "3")),
         *("schedd", "schedd2", "startd1", "startd2", "startd3", "journal", "registrar", "gateway", "gateway2"),
     )
+    watched = True
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)

@@ -32,7 +32,8 @@ IMAGE = "roost-busybox:1"
 API = "1.41"
 #: Of `busybox` or of `busybox-static`: they can not be installed both.
 BUSYBOX = "/bin/busybox"
-START_TIMEOUT_S = 60.0
+#: The engines start at the same time, each with a data base on a disk that others may keep busy.
+START_TIMEOUT_S = 240.0
 PATIENCE_S = 500.0
 HELP = "Install it (bin/test does), or leave these tests out with --without podman."
 NEEDED = ("podman", "runc", "newuidmap", "slirp4netns", "rootlesskit", "dockerd", "docker-init")
@@ -204,7 +205,7 @@ class _Engine:
                 raise ServerError(f"{self.name} did not start")
             time.sleep(0.02)
         repository, tag = IMAGE.split(":")
-        with contextlib.closing(docker.DockerClient(base_url=self.url, timeout=60, version=API)) as client:
+        with contextlib.closing(docker.DockerClient(base_url=self.url, timeout=START_TIMEOUT_S, version=API)) as client:
             said = client.api.import_image_from_data(self._image, repository=repository, tag=tag)
             client.api.tag(json.loads(said.splitlines()[0])["status"], repository, tag)
 

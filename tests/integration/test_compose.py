@@ -190,9 +190,8 @@ def test_nothing_of_a_job_stays_behind(compose_pool: ComposePool, tmp_path):
 
     def gone() -> bool:
         jobs = compose_pool.engine.client.containers.list(all=True, filters={"label": "roost.run"}, ignore_removed=True)
-        ours = [
-            job for job in jobs if any(str(compose_pool.execute) in bind for bind in job.attrs["HostConfig"]["Binds"])
-        ]
+        place = str(compose_pool.execute)
+        ours = [job for job in jobs if any(place in bind for bind in job.attrs["HostConfig"]["Binds"] or ())]
         return not ours and not [path for startd in compose_pool.execute.iterdir() for path in startd.glob("dir_*")]
 
     wait_until(gone, what="no container and no scratch directory of a job")

@@ -86,6 +86,8 @@ def own(tmp_path):
     """A pool that a test may break."""
     pool = Inside(tmp_path / "pool", **SELDOM)
     yield pool
+    (tmp_path / "go").touch()  # jobs that ran on would keep their fork server for 2,400 s
+    wait_until(lambda: pool.startd and not pool.startd.shared.slot_manager.claims, what="the end of all claims")
     pool.close()
 
 

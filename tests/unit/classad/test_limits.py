@@ -74,19 +74,19 @@ def test_chains_of_references_are_bounded_as_in_the_reference(link, limit):
 @pytest.mark.parametrize(
     "text",
     [
-        "+".join(["1"] * 300_000),
-        "&&".join(["true"] * 300_000),
-        "a" + ".b" * 300_000,
-        "a" + "[0]" * 300_000,
-        "{" + "1," * 300_000 + "1}",
-        "f(" + "1," * 300_000 + "1)",
-        '"' + "x" * 3_000_000 + '"',
-        "'" + "\\\\" * 1_000_000 + "'",
-        "[" + "a = 1;" * 300_000 + "]",
-        "/*" + "*" * 1_000_000 + "*/ 1",
+        "+".join(["1"] * 100_000),
+        "&&".join(["true"] * 100_000),
+        "a" + ".b" * 100_000,
+        "a" + "[0]" * 100_000,
+        "{" + "1," * 100_000 + "1}",
+        "f(" + "1," * 100_000 + "1)",
+        '"' + "x" * 1_000_000 + '"',
+        "'" + "\\\\" * 300_000 + "'",
+        "[" + "a = 1;" * 100_000 + "]",
+        "/*" + "*" * 300_000 + "*/ 1",
     ],
 )
-def test_a_megabyte_that_is_not_deep_is_handled_in_linear_time(text):
+def test_what_is_long_and_not_deep_is_handled_in_linear_time(text):
     expr = parse_expr(text)
     assert len(unparse(expr)) > 0
     evaluate(expr)

@@ -21,6 +21,7 @@ from shared.config.knobs import (
 )
 from shared.config.knobs.base import Settings, family, knob, knobs_of
 from shared.config.reference import page
+from tests.cases import each
 
 ROOT = Path(__file__).parents[3]
 TABLE = [
@@ -37,12 +38,15 @@ def settings(kind, text="", tmp_path=None):
     return kind.from_config(load_config([path], subsystem=kind.SUBSYSTEM, env={}))
 
 
-@pytest.mark.parametrize(("name", "default"), TABLE, ids=[row[0] for row in TABLE])
-def test_knob_has_the_default_of_the_specification(name, default):
-    declared = KNOBS[name.lower()]
-    assert declared.name == name
-    if not declared.is_family:
-        assert (declared.default or "") == default
+def test_knob_has_the_default_of_the_specification():
+    def check(row):
+        name, default = row
+        declared = KNOBS[name.lower()]
+        assert declared.name == name
+        if not declared.is_family:
+            assert (declared.default or "") == default
+
+    each(TABLE, check, lambda row: row[0])
 
 
 @pytest.mark.parametrize("kind", SETTINGS)

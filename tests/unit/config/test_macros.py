@@ -9,6 +9,7 @@ import pytest
 
 from shared.config.errors import ConfigError, Source
 from shared.config.macros import MacroTable, references
+from tests.cases import each
 
 DATA = json.loads((Path(__file__).parent / "data" / "expansions.json").read_text(encoding="utf-8"))
 HERE = Source("pool.conf", 7)
@@ -31,14 +32,18 @@ def probed() -> MacroTable:
     return made
 
 
-@pytest.mark.parametrize(("text", "expected"), DATA["expansions"], ids=lambda value: str(value)[:40])
-def test_expansion_is_that_of_the_reference(probed, text, expected):
+def test_expansion_is_that_of_the_reference(probed):
     """Answers of HTCondor 23.9.6; null where it refuses the text."""
-    if expected is None:
-        with pytest.raises(ConfigError):
-            probed.expand(f"[{text}]", source=HERE)
-    else:
-        assert probed.expand(f"[{text}]", source=HERE) == expected
+
+    def check(case):
+        text, expected = case
+        if expected is None:
+            with pytest.raises(ConfigError):
+                probed.expand(f"[{text}]", source=HERE)
+        else:
+            assert probed.expand(f"[{text}]", source=HERE) == expected
+
+    each(DATA["expansions"], check, lambda case: str(case[0]))
 
 
 def test_later_definition_changes_earlier_users():

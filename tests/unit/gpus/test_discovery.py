@@ -12,6 +12,7 @@ import pytest
 from shared.gpus.discovery import render
 from shared.gpus.options import BadOption, parse
 from shared.gpus.program import discover
+from tests.cases import each
 from tests.spec import spec
 from tests.unit.gpus.machines import Machine
 
@@ -33,10 +34,15 @@ def run(*argv: str, machine: Machine, environment: dict[str, str] | None = None)
 
 
 @spec("GPU-01", "GPU-02", "TLS-13")
-@pytest.mark.parametrize(
-    "one", RECORDED["runs"], ids=lambda one: f"{one['hardware']}-{one['libraries']}-{' '.join(one['options'])}"
-)
-def test_the_reference_prints_the_same(one: dict[str, Any]) -> None:
+def test_the_reference_prints_the_same() -> None:
+    each(
+        RECORDED["runs"],
+        prints_the_same,
+        lambda one: f"{one['hardware']}-{one['libraries']}-{' '.join(one['options'])}",
+    )
+
+
+def prints_the_same(one: dict[str, Any]) -> None:
     machine = Machine(RECORDED["hardware"][one["hardware"]], LIBRARIES[one["libraries"]])
     status, out, errors = run(*one["options"], machine=machine, environment=one.get("environment"))
     assert status == one.get("code", 0)

@@ -64,6 +64,33 @@ PHYSICS = GroupConfig(
 )
 
 
+async def test_the_books_are_checked_after_each_thing_that_changes_them(store):
+    asked = []
+    accountant = Accountant(
+        store, "n", Factors(), DAY, "", GroupTree.of(PHYSICS), check=lambda find: asked.append(find())
+    )
+
+    def done() -> int:
+        count = len(asked)
+        asked.clear()
+        return count
+
+    await accountant.load()
+    assert done() == 1
+    accountant.charge({"alice@p": (1.0, 1)}, T0)
+    assert done() == 1
+    accountant.change("alice@p", "factor", 5.0, T0)
+    assert done() == 1
+    await accountant.commit(1)
+    assert done() == 1
+    accountant.configure(Factors(), HOUR, GroupTree.of(PHYSICS), T0)
+    assert done() == 1
+    accountant.end_changes(T0)
+    assert done() == 1
+    accountant.record_cycle([], {}, 1.0)
+    assert done() == 1
+
+
 # --- charging
 
 STEPS = st.lists(

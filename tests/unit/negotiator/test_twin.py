@@ -39,7 +39,7 @@ def decided(pool: Pool) -> tuple[CycleConfig, Snapshot, Result]:
     return config, snapshot, negotiate(snapshot, config, NOW)
 
 
-@pytest.mark.parametrize("seeds", chunks(0, 180), ids=str)
+@pytest.mark.parametrize("seeds", chunks(0, 120), ids=str)
 def test_the_cycle_decides_as_the_plain_loops_do(seeds: range) -> None:
     for seed in seeds:
         pool = random_pool(seed)
