@@ -96,7 +96,9 @@ def _manage(file: Path, parsed: Parsed) -> int:
     try:
         journal.cut()
         record = read_journal(journal.path)
-        if record is None or record.finished or parsed.has("force"):
+        here = (parsed.arguments, str(Path.cwd()))
+        there = (record.header.files, record.header.directory) if record is not None else here
+        if record is None or record.finished or parsed.has("force") or (not record.job and here != there):
             header = _header(parsed)
             dag = read_dag(parsed.arguments, header.rescue)
             header.nodes = digest(dag)
@@ -106,7 +108,7 @@ def _manage(file: Path, parsed: Parsed) -> int:
         else:
             header, found = record.header, replayed(record)
             job, schedd, recovered = record.job, record.schedd, bool(record.facts)
-            if (header.files, header.directory) != (parsed.arguments, str(Path.cwd())):
+            if here != there:
                 names = " ".join(header.files)
                 raise UsageError(f"the DAG that ran here goes on as {names} from {header.directory}; or give -force")
         gc.freeze()

@@ -103,7 +103,10 @@ class Manager:
 
     async def manage(self) -> int:
         """Run the DAG to its end: its exit code."""
-        schedd = await self._again(lambda: self.client.schedd(self.schedd))
+        if self.recovered:
+            schedd = await self._again(lambda: self.client.schedd(self.schedd))
+        else:  # somebody waits to be told
+            schedd = await self.client.schedd(self.schedd)
         if not shares_files(schedd):
             raise ClientError(
                 f"DAGs run where the schedd has their files: on its machine, as its account; {schedd['name']} is on "

@@ -175,3 +175,12 @@ def test_errors_are_told_before_anything_is_run(pool, place):
     assert "d.dag, line 2" in said or "d.dag:2" in said
     assert "there is no node B" in said
     assert not Path(f"{place}/d.dag.journal").exists()
+
+
+def test_a_pool_that_is_not_there_is_told_at_once(pool, place, monkeypatch):
+    (place / "d.dag").write_text("JOB A node.sub\n")
+    said = pool.roost("submit-dag", "-pool", "http://127.0.0.1:1", str(place / "d.dag"), ok=False)
+    assert "127.0.0.1:1" in said
+    monkeypatch.chdir(place)
+    managed(pool, place, str(place / "d.dag"))  # what is left of the first try is in nobody's way
+    assert order(place) == ["A"]
