@@ -23,7 +23,7 @@ from engine.match.consumption import Policies, Portions
 from engine.match.model import CycleConfig
 from engine.match.slot_arrays import HEAVIEST, SLOT_WEIGHT, Bools, Floats, RowNumbers, SlotArrays, own_weight
 from shared.classad import ClassAd
-from shared.classad.columnar import ROW_SIDE, Probe
+from shared.classad.columnar import ROW_SIDE, Matching, Probe
 from shared.classad.columnar.column import INT, REAL, Column
 from shared.classad.expr import Expr
 
@@ -154,7 +154,7 @@ def _order(
     index = np.flatnonzero(good)
     if depth_first:
         return index[np.lexsort((nth[index], position[at[index]]))], True
-    values = _Values(probe, job, keys, lines)
+    values = _Values(arrays.matching, probe, job, keys, lines)
     rises, falls = _directions(values, at, good)
     if rises:
         return index[np.lexsort((nth[index], position[at[index]]))], True
@@ -168,8 +168,8 @@ def _order(
 class _Values(Iterable[Floats]):
     """The values of sort keys in each state, evaluated when they are asked for: mostly the first one decides."""
 
-    def __init__(self, probe: Probe, job: ClassAd, keys: Sequence[Key], lines: RowNumbers) -> None:
-        self._probe, self._job, self._keys, self._lines = probe, job, keys, lines
+    def __init__(self, matching: Matching, probe: Probe, job: ClassAd, keys: Sequence[Key], lines: RowNumbers) -> None:
+        self._matching, self._probe, self._job, self._keys, self._lines = matching, probe, job, keys, lines
         self._known: list[Floats] = []
 
     def __iter__(self) -> Iterator[Floats]:
@@ -179,7 +179,7 @@ class _Values(Iterable[Floats]):
             yield self._known[index]
 
     def _value(self, key: Key) -> Floats:
-        if key.expr is None or not self._probe.is_live(key.expr, self._job, key.side):
+        if key.expr is None or not self._matching.is_live(key.expr, self._job, key.side):
             return key.now[self._lines]
         return self._probe.numbers(key.expr, self._job, key.side)[0]
 

@@ -124,6 +124,7 @@ class Slots:
     """
 
     matching: Matching
+    emptied: Matching  # over a frame of its own: the slots as if nothing of partitionable ones were in use
     owner: Callable[[str], str] = machine_of  # of a slot, by its name: the daemon whose ad it is
     orders: SortOrders = field(default_factory=SortOrders)  # of the rows, as the last cycle left them
 

@@ -17,12 +17,13 @@ from engine.match.matchmaker import Matchmaker, OpenRequest
 from engine.match.model import Rejected
 from engine.match.slot_arrays import Bools
 from shared.classad.budget import TooExpensive
-from shared.classad.columnar import OTHER_SIDE
+from shared.classad.columnar import OTHER_SIDE, Conjunct
 from shared.classad.columnar.column import BOOL, OTHER
 from shared.classad.unparse import unparse
 
 #: What keeps a slot from a request, with what is said of so many slots. The first of them that holds counts.
 SLOTS: Final = {
+    "in-use": "have too much in use for the job",
     "job-requirements": "do not satisfy the job's Requirements",
     "draining": "are being drained",
     "slot-requirements": "do not accept the job (their START or Requirements)",
@@ -141,15 +142,21 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
                 details[f"{code}:{detail}"] += number
             rest = rest & ~rows
 
-    conjuncts = arrays.matching.conjuncts(open_request.ad)
-    for each in conjuncts:
-        if each.side == OTHER_SIDE:
-            failed = np.zeros(arrays.size, np.bool_)
-            failed[each.start : each.stop] = ~each.mask
-            out("job-requirements", failed, each.text)
+    job, matching = open_request.ad, arrays.matching
+    conjuncts = [each for each in matching.conjuncts(job) if each.side == OTHER_SIDE]
+    of_use = [each.expr is not None and matching.is_live(each.expr, job, OTHER_SIDE) for each in conjuncts]
+    for each, is_of_use in zip(conjuncts, of_use, strict=True):
+        if not is_of_use:
+            out("job-requirements", _failed(each, arrays.size), each.text)
     refused = ~matchmaker.suits(open_request)
     draining = arrays.frame.columns["draining"]
     out("draining", refused & (draining.tag == BOOL) & (draining.number == 1))
+    parts = rest & refused & arrays.partitionable
+    if parts.any():
+        out("in-use", parts & arrays.suits_when_empty(job))
+    for each, is_of_use in zip(conjuncts, of_use, strict=True):
+        if is_of_use:
+            out("job-requirements", _failed(each, arrays.size), each.text)
     _policies(matchmaker, open_request, rest, details)
     out("slot-requirements", refused)
     for code, rows in arrays.barred:
@@ -174,6 +181,12 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
     if free:
         counts["free"] = free
     return counts, details
+
+
+def _failed(conjunct: Conjunct, size: int) -> Bools:
+    failed = np.zeros(size, np.bool_)
+    failed[conjunct.start : conjunct.stop] = ~conjunct.mask
+    return failed
 
 
 def _policies(matchmaker: Matchmaker, open_request: OpenRequest, rest: Bools, details: Counter[str]) -> None:

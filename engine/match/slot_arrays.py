@@ -19,6 +19,7 @@ from engine.match.model import CycleConfig, Slots
 from shared.classad import ClassAd, evaluate, parse_expr, unparse
 from shared.classad.columnar import Frame, Matching, Table
 from shared.classad.columnar.column import ABSENT, BOOL, INT, OTHER, REAL, STRING, Column
+from shared.classad.columnar.frame import numbers
 from shared.classad.expr import AttrRef, Expr, fold
 
 Bools = NDArray[np.bool_]
@@ -70,7 +71,7 @@ class SlotArrays:
     as slots are taken. barred: by reason code, rows that are neither, for the reasons. weight: SlotWeight (NEG-37);
     has_weight: whether the ad has one.
     resources: names of what partitionable slots are carved of; free: what is left, by folded name, as live columns;
-    listed: by folded name, the rows whose MachineResources name a resource.
+    listed: by folded name, the rows whose MachineResources name a resource. emptied: see Slots.
     """
 
     matching: Matching
@@ -88,7 +89,9 @@ class SlotArrays:
     resources: tuple[str, ...]
     free: dict[str, Column]
     listed: dict[str, Bools]
+    emptied: Matching
     taken_rows: int = 0  # so many were given away whole
+    _is_emptied: bool = False
 
     @property
     def size(self) -> int:
@@ -105,6 +108,26 @@ class SlotArrays:
     def left(self) -> Bools:
         """(n,) bool: slots that may be given away still, by preemption or without."""
         return self.open | self.held
+
+    def suits_when_empty(self, job: ClassAd) -> Bools:
+        """(n,) bool: where job and slot would match, were nothing of partitionable slots in use. Where an ad does not
+        tell a whole amount it is what was left."""
+        empty = self.emptied
+        if not self._is_emptied:
+            frame = empty.table
+            assert isinstance(frame, Frame)
+            columns = {name: self.frame.columns[name] for name in self.frame.replaced}
+            frame.replace(columns | {key: self._whole(key, left) for key, left in self.free.items()})
+            empty.now, empty.meter = self.matching.now, self.matching.meter
+            self._is_emptied = True
+        suits = empty.match(job)
+        self.check()
+        return suits
+
+    def _whole(self, key: str, left: Column) -> Column:
+        whole = self.frame.columns[whole_amount(key)]
+        told = (whole.tag == INT) | (whole.tag == REAL)
+        return numbers(np.where(told, whole.number, left.number), np.where(told, whole.tag, left.tag))
 
     def take(self, rows: RowNumbers) -> None:
         """Mark whole slots as given away."""
@@ -176,6 +199,7 @@ def arrays_of(
             resources=resources,
             free=free,
             listed=listed,
+            emptied=slots.emptied,
         )
 
     version = frame.version
@@ -268,6 +292,11 @@ def slot_weight(ad: ClassAd, config: CycleConfig) -> float:
     return float(value)
 
 
+def whole_amount(key: str) -> str:
+    """The folded name of the attribute that says how much of a resource the whole of a partitionable slot has."""
+    return f"totalslot{key}"
+
+
 def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dict[str, Column], dict[str, Bools]]:
     """Names of what partitionable slots have, columns of their own of it, and which rows list it."""
     rows = np.flatnonzero(partitionable)
@@ -284,7 +313,7 @@ def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dic
                 some = listed.setdefault(fold(name), np.zeros(len(table), np.bool_))
                 some |= texts.code == code
     by_key = {fold(name): name for name in reversed(names)}
-    table.want(by_key)
+    table.want([*by_key, *map(whole_amount, by_key)])
     free: dict[str, Column] = {}
     for key, name in by_key.items():
         column = table.columns[key]

@@ -99,6 +99,7 @@ class SlotTable:
         self._table = new_table()
         self._table.want(SHOWN)  # now, as later all ads would be read for it
         self._matching = Matching(Frame(self._table), 0.0)
+        self._emptied = Matching(Frame(self._table), 0.0)
         self._as_told = Matching(self._table, 0.0)  # the same rows without what a cycle made of them
         self._orders = SortOrders()
         self._sorted: list[tuple[str, str]] = []  # (natural name, name), in order
@@ -313,7 +314,7 @@ class SlotTable:
             Slots.PLACE: self._places(keys),
         }
         return Snapshot(
-            slots=Slots(self._matching, self.owner, self._orders),
+            slots=Slots(self._matching, self._emptied, self.owner, self._orders),
             requests=requests,
             records=records,
             in_use=self.in_use(config),
@@ -480,7 +481,7 @@ def snapshot_of(
         Slots.PLACE: places(keys),
     }
     return Snapshot(
-        slots=Slots(matching),
+        slots=Slots(matching, Matching(Frame(table), 0.0)),
         requests=requests,
         records=records,
         in_use=use if in_use is None else in_use,

@@ -43,7 +43,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "unknown": "the journal has no record of that time",
 }
 #: What a slot that suits a job may be doing instead of it, by reasons.SLOTS of the negotiator.
-_BUSY: Final = ("claimed", "consumed", "match-under-way", "taken")
+_BUSY: Final = ("claimed", "consumed", "in-use", "match-under-way", "taken")
 _OTHERS: Final = (
     ("offline", "offline"),
     ("shutting-down", "shutting-down"),

@@ -131,6 +131,11 @@ class Matching:
         self._start_over_if_full()
         self._ads.hold(ad)
 
+    def is_live(self, expr: Expr, job: ClassAd | None = None, side: int = ROW_SIDE) -> bool:
+        """Whether an expression reads live columns; else it is the same in all states of a row."""
+        needs = self._plans.need(self._plans.root(expr, side), self._met(job, side))
+        return needs.live or not needs.steady
+
     def probe(self, rows: NDArray[np.intp], live: Mapping[str, Column]) -> Probe:
         """Rows as they would stand with these live columns: see Probe."""
         return Probe(self._plans, self._ads, self._ranks, self._evaluation, rows, live)

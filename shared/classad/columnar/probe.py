@@ -99,11 +99,6 @@ class Probe:
                         result[first:last] &= self._true(term, needs, ad, first, last)
         return result
 
-    def is_live(self, expr: Expr, job: ClassAd | None = None, side: int = RIGHT) -> bool:
-        """Whether an expression reads live columns; else it is the same in all states of a row."""
-        needs = self._plans.need(self._plans.root(expr, side), self._ads.met(job))
-        return needs.live or not needs.steady
-
     def numbers(self, expr: Expr, job: ClassAd | None = None, side: int = RIGHT) -> tuple[Floats, Mask]:
         """(m,) float64 and bool: the value as a rank, 0.0 where it is no number, and where it is one."""
         ad, term = self._ads.met(job), self._plans.root(expr, side)

@@ -160,6 +160,7 @@ def test_causes_of_no_match():
     assert cause_of("no-match", {"job-requirements": 5, "slot-requirements": 1}) == "start-policy"
     assert cause_of("no-match", {"job-requirements": 5, "offline": 1}) == "offline"
     assert cause_of("no-match", {"slot-requirements": 5, "claimed": 1}) == "busy"
+    assert cause_of("no-match", {"job-requirements": 5, "in-use": 1}) == "busy"
     assert cause_of("something of a later release", {}) == "unknown"
     for code in ("share", "ceiling", "quota", "limit", "out-of-time", "taken"):
         assert cause_of(code, {"free": 1}) == code

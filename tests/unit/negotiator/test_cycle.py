@@ -205,6 +205,45 @@ def test_slots_that_are_being_drained_are_told_apart_from_those_whose_policy_ref
     assert alone.rejections[0].reason == "of 1 slot, 1 is being drained"
 
 
+CPUS = "TARGET.Cpus >= RequestCpus"
+
+
+def emptied(number: int, left: int, whole: int, start: str = "true", **attributes: object) -> ClassAd:
+    """A partitionable slot of which whole - left cpus are in use."""
+    return pslot(number, left, TotalSlotCpus=whole, Requirements=parse_expr(start), **attributes)
+
+
+@pytest.mark.parametrize(
+    ("machine", "requirements", "cause"),
+    [
+        (emptied(1, 2, 8), CPUS, "in-use"),
+        (emptied(1, 2, 8, start="TARGET.RequestCpus <= Cpus"), "true", "in-use"),
+        (emptied(1, 2, 3), CPUS, "job-requirements"),
+        (emptied(1, 2, 3, start="TARGET.RequestCpus <= Cpus"), "true", "slot-requirements"),
+        (emptied(1, 2, 8), f'{CPUS} && TARGET.OpSys == "VMS"', "job-requirements"),
+        (emptied(1, 2, 8, Draining=True, start="false"), CPUS, "draining"),
+        (pslot(1, 2), CPUS, "job-requirements"),
+    ],
+)
+def test_partitionable_slot_with_too_much_in_use_is_told_from_one_that_never_suits(
+    machine: ClassAd, requirements: str, cause: str
+) -> None:
+    wants = request(1, RequestCpus=4, Requirements=parse_expr(requirements))
+    assert run(pool([machine], {"a": [wants]}, {"a": eup(1)})).rejections[0].counts == {cause: 1}
+
+
+def test_what_is_in_use_is_looked_at_machine_by_machine() -> None:
+    """Also where others do not say what their whole is, or were carved in this cycle."""
+    machines = [emptied(1, 1, 8), pslot(2, 1), emptied(3, 8, 8), slot(4, TotalSlotCpus=1)]
+    wants = request(3, RequestCpus=6, Requirements=parse_expr(CPUS))
+    result = run(pool(machines, {"a": [wants]}, {"a": eup(1)}))
+    assert [match.slot for match in result.matches] == ["slot3@m"]
+    assert result.rejections[0].counts == {"in-use": 2, "job-requirements": 2}
+    assert result.rejections[0].reason == (
+        "of 4 slots, 2 have too much in use for the job, 2 do not satisfy the job's Requirements"
+    )
+
+
 def test_a_cycle_that_tells_no_reasons_gives_the_same() -> None:
     snapshot = pool([slot(1), pslot(2, 4)], {"a": [request(9)], "b": [request(2)]}, {"a": eup(1), "b": eup(2)})
     told, quiet = negotiate(snapshot, PLAIN, 0.0), negotiate(snapshot, PLAIN, 0.0, why=False)
