@@ -7,9 +7,9 @@
 Each tree's daemons are processes on a RabbitMQ and a Redis of their own. Rounds of jobs go to one pool and the other
 in turn: a burst of /bin/true in one cluster, then single jobs, each submitted when the one before has ended. What a
 round cost is what all daemons and servers used of the processors meanwhile, nannies and jobs included, and what the
-broker was given; of the rounds the median counts. A clock on the wall is not looked at, so the machine may be busy: two
-rounds that come one after the other have the same neighbours. Exits with 1 where NEW needs more than 10 % more
-(`--limit`).
+broker was given, less what the idle pool does in as much time; of the rounds the median counts. No clock on the wall
+is in it but for that, so the machine may be busy: two rounds that come one after the other have the same neighbours.
+Exits with 1 where NEW needs more than 10 % more (`--limit`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from tests.servers import Rabbit, Redis, free_port
 ROOT = Path(__file__).parents[1]
 #: A daemon that used less a job than this, ms, is not told: the kernel counts in steps of 10 ms.
 TOLD_MS = 0.05
+#: After the first jobs a pool is left alone for a while, s, and then watched for a while as it does nothing.
+SETTLE_S, IDLE_S = 3.0, 10.0
 
 
 @dataclass
@@ -74,6 +77,9 @@ class Side:
         self.ended = Listener(self.pool, "job.ended")
         self.costs = {"burst": Costs(), "single": Costs()}
         self._jobs = 0
+        self._idle_s: dict[str, float] = {}  # processor time that an idle second takes, by daemon
+        self._idle_messages: dict[str, float] = {}
+        self._began_idle = self._used()
 
     def _pids(self) -> dict[str, int]:
         pids = {name: daemon.pid for name, daemon in self.pool.daemons.items()}
@@ -82,15 +88,37 @@ class Side:
             pids[server.program] = server.process.pid
         return pids
 
+    def _used(self) -> tuple[float, dict[str, float], dict[str, int]]:
+        """So far: the time of the clock, processor time of each daemon, s, and messages."""
+        used, said = processor_s(self._pids()), messages(self.rabbit)
+        return time.monotonic(), used, said
+
+    def begin_idle(self) -> None:
+        self._began_idle = self._used()
+
+    def end_idle(self) -> None:
+        """Note what the pool did since `begin_idle`, a second."""
+        began, before, said = self._began_idle
+        ended, after, heard = self._used()
+        seconds = ended - began
+        self._idle_s = {name: (used - before.get(name, 0.0)) / seconds for name, used in after.items()}
+        self._idle_messages = {name: (total - said[name]) / seconds for name, total in heard.items()}
+
     def round(self, kind: str, clusters: int, jobs: int) -> None:
         """Clusters one after the other, each of so many jobs."""
-        pids = self._pids()
-        said, before = messages(self.rabbit), processor_s(pids)
+        began, before, said = self._used()
         self._run(clusters, jobs)
-        after, heard = processor_s(pids), messages(self.rabbit)
-        count, costs = clusters * jobs, self.costs[kind]
-        costs.processor_ms.append({name: (used - before.get(name, 0.0)) / count * 1e3 for name, used in after.items()})
-        costs.messages.append({name: (total - said[name]) / count for name, total in heard.items()})
+        ended, after, heard = self._used()
+        seconds, count, costs = ended - began, clusters * jobs, self.costs[kind]
+        costs.processor_ms.append(
+            {
+                name: max(0.0, used - before.get(name, 0.0) - self._idle_s.get(name, 0.0) * seconds) / count * 1e3
+                for name, used in after.items()
+            }
+        )
+        costs.messages.append(
+            {name: (total - said[name] - self._idle_messages[name] * seconds) / count for name, total in heard.items()}
+        )
 
     def _run(self, clusters: int, jobs: int) -> None:
         cluster = next(description(self.work, f"{TRUE}queue {jobs}\n").clusters())
@@ -162,6 +190,12 @@ def compare(old: Path, new: Path, rounds: int, burst: int, single: int) -> dict[
             sides.append(Side(directory / name, tree, stack))
         for side in sides:
             side.warm()
+        time.sleep(SETTLE_S)
+        for side in sides:
+            side.begin_idle()
+        time.sleep(IDLE_S)
+        for side in sides:
+            side.end_idle()
         for number in range(rounds):
             for side in sides if number % 2 == 0 else reversed(sides):
                 side.round("burst", 1, burst)
