@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests import spec, warm
+from tests import locked, spec, warm
 from tests.servers import Rabbit, Redis, Server, ServerError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ NEEDS = {
     "podman": (),  # by its marker
     "apptainer": ("apptainer",),
     "reference": ("reference",),
+    "clients": ("clients",),
     "mounts": ("small_disk",),
     "browser": ("chromium",),
     "prometheus": ("promtool", "prometheus_program"),
@@ -72,8 +73,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=sorted(NEEDS),
         help="leave out the tests that need real servers, a Docker engine, Apptainer, the reference "
-        "implementation, mounts, a browser, Prometheus, zsh and fish, QEMU, Podman and rootless engines; "
-        "without this flag they fail where it is missing (may be given several times)",
+        "implementation, clients of its modules, mounts, a browser, Prometheus, zsh and fish, QEMU, Podman and "
+        "rootless engines; without this flag they fail where it is missing (may be given several times)",
     )
     parser.addoption(
         "--spec",
@@ -276,6 +277,16 @@ def apptainer(request: pytest.FixtureRequest) -> "Apptainer":
         return Apptainer.ensure()
     except ServerError as missing:
         pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def clients(request: pytest.FixtureRequest) -> Path:
+    """A folder of programs for HTCondor's Python modules, for PYTHONPATH."""
+    need(request, "clients")
+    try:
+        return locked.folder_of("requirements-clients.lock", "roost-clients", built=("connection-pool",))
+    except locked.Missing as missing:
+        pytest.fail(f"{missing}. Or leave these tests out with --without clients.", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from roost import submission
 from roost.protocol import Cluster
+from roost.submit import DescribedCluster
 from roost_htcondor.class_ad import ClassAd, ExprTree
 from roost_htcondor.constants import JobAction, QueryOpt, TransactionFlag
 from roost_htcondor.gateway import HTCondorException, Remote, constraint_of, refuse, refused
@@ -166,6 +169,8 @@ class Schedd(Remote):
                     f"{about['name']} can not use the files of this account on this machine where they lie: submit "
                     "with spool=True, then call spool(result), and retrieve when the jobs have ended"
                 )
+            if not spool:
+                _make_logs(cluster)
             queued, each = client._do(submission.queue(read, cluster, spool, about["name"]))
         ad = PoolAd({**cluster.attributes, "ClusterId": queued.cluster})
         return SubmitResult(queued, self._ad._of(ad), each)
@@ -250,6 +255,17 @@ class Schedd(Remote):
     enableProjectRec = disableProjectRec = removeProjectRec = updateProjectRec = addProjectRec
     create_ocu = refused("create_ocu", "give the users an accounting group with a quota")
     query_ocu = remove_ocu = create_ocu
+
+
+def _make_logs(cluster: DescribedCluster) -> None:
+    """Have the logs of jobs there when submit returns, as HTCondor does: programs open them then. Raises OSError."""
+    common = cluster.attributes
+    for ad in (common, *cluster.procs):
+        name = ad.get("UserLog")
+        if isinstance(name, str) and name:
+            path = Path(str(ad.get("Iwd", common.get("Iwd", ""))), name)
+            if not os.path.lexists(path):
+                path.touch(0o644)
 
 
 def _jobs(job_spec: JobSpec) -> tuple[list[str], str]:

@@ -212,7 +212,7 @@ def test_the_lock_files_cover_what_pyproject_asks_for():
 
 
 def test_the_lock_files_hold_hashes_and_no_addresses():
-    for kind in ("", "-image", "-sbom", "-reference", "-dev"):
+    for kind in ("", "-image", "-sbom", "-reference", "-clients", "-dev"):
         lock = f"requirements{kind}.lock"
         text = (ROOT / lock).read_text()
         assert "://" not in text

@@ -81,7 +81,6 @@ def test_jobs_run_and_their_log_and_history_tell_of_it(here):
     assert (result.num_procs(), result.first_proc(), int(result)) == (2, 0, result.cluster())
     assert result.clusterad()["ClusterId"] == result.cluster()
     ends = {}
-    wait_until((here / "jobs.log").exists, what="the jobs' log")
     with JobEventLog("jobs.log") as log:
         for event in log.events(stop_after=200):
             assert event.cluster == result.cluster()
@@ -243,7 +242,19 @@ def test_the_older_module_gives_its_own_ads(held):
     ads = list(schedd.xquery(old_class_ad.Attribute("ClusterId") == cluster, ["ProcId"]))
     assert [type(ad) for ad in ads] == [old_class_ad.ClassAd] * 3
     with pytest.raises(HTCondorException, match=r"Schedd\.submit"):
-        schedd.transaction()
+        schedd.submitMany()
+
+
+def test_what_a_failed_transaction_queued_is_removed():
+    schedd = old_htcondor.Schedd()
+    with schedd.transaction() as block:
+        kept = old_htcondor.Submit(SLEEP).queue(block, 2)
+    with pytest.raises(RuntimeError), schedd.transaction() as block:  # noqa: PT012  what is raised inside is the point
+        gone = old_htcondor.Submit(SLEEP).queue_with_itemdata(block, 1, iter([{"executable": "/bin/true"}]))
+        raise RuntimeError
+    assert len(schedd.query(f"ClusterId == {kept}")) == 2
+    assert schedd.query(f"ClusterId == {gone.cluster()}") == []
+    schedd.act(JobAction.Remove, kept)
 
 
 ABSENT = (

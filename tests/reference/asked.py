@@ -4,8 +4,6 @@ where a case ended it: HTCondor's library exits on what it refuses, and some tex
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import select
@@ -29,33 +27,15 @@ class Missing(Exception):
 
 def older_library() -> Path:
     """The folder of the older library, which is installed there when it is first needed. Raises Missing."""
-    lock = Path(ROOT, "requirements-reference.lock")
-    name = f"{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}-{sys.implementation.cache_tag}"
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "roost-reference" / name
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        command += [
-            "--require-hashes",
-            "--only-binary",
-            ":all:",
-            "--target",
-            f"{place}/made",
-            "--requirement",
-            str(lock),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Missing(
-                f"HTCondor's library of {lock.name} can not be installed into {folder}: {done.stderr.strip()}\n"
-                "Without it the other families can be compared (--family), and the suite's recorded answers."
-            )
-        with contextlib.suppress(OSError):  # another one was quicker
-            Path(place, "made").rename(folder)
-    return folder
+    from tests import locked  # not in the other process, which has no way to it
+
+    try:
+        return locked.folder_of("requirements-reference.lock", "roost-reference")
+    except locked.Missing as missing:
+        raise Missing(
+            f"HTCondor's library: {missing}\n"
+            "Without it the other families can be compared (--family), and the suite's recorded answers."
+        ) from None
 
 
 class Reference:
