@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from engine.slots.amounts import CPUS, STANDARD, Amounts
 from engine.slots.carving import SlotKind
@@ -21,6 +22,7 @@ from services.startd.core.slots.transitions import Condition, State
 from services.startd.isolation.host_capabilities import can_mount
 from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, parse_expr
+from shared.config.conditions import VERSION as OF_CONDOR
 from shared.consumption import within_limits
 from shared.version import VERSION
 
@@ -40,6 +42,11 @@ class MachineInfo:
     stock: Stock = field(default_factory=Stock)
 
 
+#: As jobs' Requirements read it (`preserve_relative_paths`, ON_SUCCESS): the second word is the version whose rules are
+#: obeyed.
+_CONDOR_VERSION: Final = f"$CondorVersion: {'.'.join(map(str, OF_CONDOR))} Roost {VERSION} $"
+
+
 def machine_ad(around: MachineInfo) -> ClassAd:
     """The attributes that all slot ads of this machine have alike."""
     detected, settings = around.detected, around.settings
@@ -51,6 +58,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "Machine": around.startd,
             "MyAddress": f"startd.{around.startd}",
             "StartdIpAddr": f"startd.{around.startd}",
+            "CondorVersion": _CONDOR_VERSION,
             "RoostVersion": VERSION,
             "RoostPlatform": f"{detected.arch}-{opsys_and_version}",
             "DaemonStartTime": around.start_time,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from roost.submit import Description, SubmitContext
 from services.startd import settings
 from services.startd.ads import slot_ads
 from services.startd.core.machine.detected import Detected, Sample, parse_cpuinfo
@@ -18,6 +19,7 @@ from services.startd.core.slots.requests import ClaimRequest, Granted, Refused
 from services.startd.core.slots.transitions import State
 from services.startd.machine.detection import RealMachine
 from shared.classad import ClassAd, parse_expr, unparse
+from shared.classad.match import half_match
 from shared.config import load_config
 from tests.spec import spec
 from tests.unit.startd.recording import RecordedSlots
@@ -328,3 +330,14 @@ def test_what_the_processor_can(flags, level, told):
     assert found == {f"has_{flag}": True for flag in told}
     assert "Microarch" not in processor.attributes("aarch64")
     assert parse_cpuinfo("").attributes("X86_64") == {"CpuModel": ""}
+
+
+@pytest.mark.parametrize("line", ["preserve_relative_paths = true", "when_to_transfer_output = ON_SUCCESS"])
+def test_jobs_that_ask_for_a_version_of_htcondor_have_a_slot(tmp_path, line):
+    place = SubmitContext(tmp_path, "job.sub", "alice", {}, "example.org")
+    text = f"executable = /bin/true\nshould_transfer_files = YES\n{line}\nqueue\n"
+    (cluster,) = Description(text, place).clusters()
+    job = cluster.ad
+    job.overlay(next(cluster.jobs()))
+    assert "TARGET.CondorVersion" in job.text("Requirements")
+    assert half_match(job, Machine(tmp_path).ads()["slot1@node1"])
