@@ -18,3 +18,11 @@ class UsageError(RoostError):
     """The command line is off: names the option and the mend."""
 
     code = "usage"
+
+
+class UnknownOption(UsageError):
+    """A command does not have this option. name: without dashes."""
+
+    def __init__(self, name: str, hint: str) -> None:
+        super().__init__(f"unknown option -{name}; {hint}")
+        self.name = name

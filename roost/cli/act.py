@@ -27,22 +27,26 @@ _DONE = {
     "vacate-job": "vacated",
 }
 
-OPTIONS: tuple[Option, ...] = (
+_WHICH: tuple[Option, ...] = (
     value("constraint", help="all jobs for which this expression is true", metavar="EXPR"),
     flag("all", "a", help="all jobs that you may act on"),
     value("reason", help="kept with the job and its events", metavar="TEXT"),
-    flag("forcex", help="rm: drop a job that can not be removed in the ordinary way"),
-    flag("fast", help="vacate-job: kill at once instead of asking first"),
     value("name", help="only jobs of this schedd", metavar="SCHEDD"),
     flag("json", help="outcome of each job as JSON"),
     *COMMON,
 )
+_OWN: dict[str, tuple[Option, ...]] = {
+    "rm": (flag("forcex", help="drop a job that can not be removed in the ordinary way"),),
+    "vacate-job": (flag("fast", help="kill at once instead of asking first"),),
+}
+OPTIONS: dict[str, tuple[Option, ...]] = {command: (*_OWN.get(command, ()), *_WHICH) for command in _SUMMARY}
 
 
 def run(command: str, argv: list[str]) -> int:
-    parsed = parse(argv, OPTIONS)
+    options = OPTIONS[command]
+    parsed = parse(argv, options)
     if parsed.has("help"):
-        say(usage(command, "JOB...", _SUMMARY[command], OPTIONS))
+        say(usage(command, "JOB...", _SUMMARY[command], options))
         return 0
     ids: list[str] = []
     owners: list[str] = []

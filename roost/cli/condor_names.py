@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from roost.cli.effects import left_out
 from roost.cli.options import Option, flag, parse, usage
 from roost.cli.output import say
 from roost.errors import UsageError
@@ -44,14 +45,6 @@ def _wait(words: list[str]) -> list[str]:
     return left if {"-help", "-h"} & set(left) else [*left, "-log", *plain]
 
 
-def _ssh(words: list[str]) -> list[str]:
-    """condor_ssh_to_job [options] JOB [PROGRAM ...]; what is for ssh means nothing here."""
-    for word in ("-ssh", "-keygen-options", "-shells", "-x"):
-        if word in words[:4]:
-            raise UsageError(f"{word} is for ssh, and there is none on this way; leave it out")
-    return [word for position, word in enumerate(words) if word != "-remove-on-interrupt" or position > 3]
-
-
 def _token_create(words: list[str]) -> list[str]:
     """condor_token_create -identity USER [-key NAME]: the signing key is POOL where none is named."""
     return words if {"-key", "-keyid", "-help", "-h"} & set(words) else [*words, "-key", "POOL"]
@@ -77,7 +70,7 @@ NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]
     "condor_release": (("release",), _same),
     "condor_restart": (("restart",), _same),
     "condor_rm": (("rm",), _same),
-    "condor_ssh_to_job": (("exec",), _ssh),
+    "condor_ssh_to_job": (("exec",), _same),
     "condor_stats": (("stats",), _same),
     "condor_status": (("status",), _same),
     "condor_store_cred": (("store-cred",), _same),
@@ -115,10 +108,6 @@ INSTEAD: Final = {
     "condor_userlog": "see `roost history` and `roost explain`",
     "condor_who_am_i": "see `roost ping`",
 }
-#: Options that HTCondor's tools have, and that make no difference here.
-_IDLE: Final = frozenset(("-debug", "-auto-retry"))
-#: Options that have another name here, by what they mean.
-_ELSEWHERE: Final = {"-addr": "daemons go by names: -name NAME", "-address": "daemons go by names: -name NAME"}
 
 
 def translated(name: str, words: Sequence[str]) -> tuple[str, list[str]]:
@@ -128,17 +117,25 @@ def translated(name: str, words: Sequence[str]) -> tuple[str, list[str]]:
         known = INSTEAD.get(short) or "`roost help` has what there is"
         raise UsageError(f"there is no {short[:80]} here; {known}")
     (command, *before), read = NAMES[short]
-    left = list(words)
-    if command != "submit":  # whose own -debug does something
-        left = [word for word in left if word not in _IDLE]
-    for word in left:
-        if word in ("--", "-queue") or (command == "exec" and not word.startswith("-")):
-            break  # what follows is not ours to read
-        if word in _ELSEWHERE:
-            raise UsageError(f"{word}: {_ELSEWHERE[word]}")
+    left = _without_idle(command, list(words))
     if left in (["-version"], ["-v"]) and command != "config-val":
         return "version", []
     return command, [*before, *read(left)]
+
+
+def _without_idle(command: str, words: list[str]) -> list[str]:
+    """A command line without the options that change nothing here and that our command does not have; they are told."""
+    idle = left_out(command)
+    end = next((at for at, word in enumerate(words) if _is_not_ours(command, word)), len(words))
+    for word in dict.fromkeys(words[:end]):
+        if word in idle:
+            sys.stderr.write(f"NOTE: {word} has no effect: {idle[word]}\n")
+    return [word for word in words[:end] if word not in idle] + words[end:]
+
+
+def _is_not_ours(command: str, word: str) -> bool:
+    """Whether this word and those after it are not options of the command."""
+    return word in ("--", "-queue") or (command == "exec" and not word.startswith("-"))
 
 
 def run(command: str, argv: list[str]) -> int:

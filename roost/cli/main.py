@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from roost.errors import ClientError
+from roost.errors import ClientError, UnknownOption, UsageError
 from shared.errors import RoostError
 
 #: Command -> module in roost.cli (each has `run(argv) -> int`), and one line for `roost help`.
@@ -115,7 +115,8 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except RoostError as error:
-        return fail(error, as_json=any(word in ("-json", "--json") for word in rest))
+        told = _instead(name, error) if isinstance(error, UnknownOption) else error
+        return fail(told, as_json=any(word in ("-json", "--json") for word in rest))
     except KeyboardInterrupt:
         if sys.stderr.isatty():
             sys.stderr.write("\n")  # the terminal has shown ^C: the prompt begins a line of its own
@@ -123,6 +124,14 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint at exit
         return 0
+
+
+def _instead(command: str, error: UnknownOption) -> RoostError:
+    """What is told of an option that HTCondor's tool has and ours has not; of others, what parse says."""
+    from roost.cli.effects import instead
+
+    why = instead(command, error.name)
+    return UsageError(f"`roost {command}` has no -{error.name}: {why}") if why else error
 
 
 def fail(error: RoostError, *, as_json: bool) -> int:

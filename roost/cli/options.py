@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from roost.errors import UsageError
+from roost.errors import UnknownOption, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _begun(name: str, options: Sequence[Option], *, whole: bool) -> Option | Non
 
 
 def _find(name: str, by_name: dict[str, Option]) -> Option:
-    exact = by_name.get(name) or by_name.get(name.lower())
+    exact = by_name.get(name) or (by_name.get(name.lower()) if len(name) > 1 else None)  # -S is another than -s
     if exact is not None and not exact.least:
         return exact
     begun = {
@@ -179,7 +179,7 @@ def _find(name: str, by_name: dict[str, Option]) -> Option:
         choices = ", ".join(f"-{o.names[0]}" for o in begun.values())
         raise UsageError(f"-{name} could be {choices}: write more of it")
     near = difflib.get_close_matches(name, by_name, 1)
-    raise UsageError(f"unknown option -{name}" + (f"; did you mean -{near[0]}?" if near else "; see -help"))
+    raise UnknownOption(name, f"did you mean -{near[0]}?" if near else "see -help")
 
 
 def _is_value(word: str) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, Final
 from roost.personal_config import tool_config
 from roost.submit.ads import RULES, RUN, SIMPLE, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
-from roost.submit.effects import WithoutEffect, without_effect
+from roost.submit.effects import WithoutEffect, command_in_vain, read_in_vain, without_effect
 from roost.submit.queue_statement import QueueItems, parse
 from shared.classad import ClassAd, Expr, ParseError
 from shared.config import Config
@@ -65,7 +65,8 @@ class DescribedCluster:
         number = self.attributes["JobUniverse"]
         if number not in RUN:
             return f"universe {number} is not run by this pool; use vanilla, docker, container or vm"
-        return "; ".join(f"{row.command} has no effect: {row.told}" for row in self.without_effect() if row.refused)
+        told = (f"{row.command} has no effect: {row.told}" for row in self.without_effect() if row.refused)
+        return "; ".join(dict.fromkeys(told))
 
     def without_effect(self) -> list[WithoutEffect]:
         """What the jobs ask for, and no pool of ours does."""
@@ -140,6 +141,7 @@ class Description:
         self.warnings += reader.warnings
         self.needs_cluster = bool(commands.varying(("cluster", "clusterid", "joblistid")) & commands.used)
         if cluster is not None:
+            self._tell_idle_commands(table)
             if self.tell_unused:
                 self._tell_unused(table, commands)
             if cluster.procs:
@@ -172,6 +174,15 @@ class Description:
             table.live.pop(name, None)
         return cluster
 
+    def _tell_idle_commands(self, table: MacroTable) -> None:
+        """Commands that ask for something and are written into no job."""
+        for macro in table:
+            key = macro.name.lower()
+            if macro.source.name.startswith("<") or key in table.consulted or not (why := command_in_vain(key)):
+                continue
+            if macro.text.strip().lower() not in ("", "false", "no", "0"):
+                self.warnings.append(Problem(f"{macro.name} has no effect: {why}", macro.source))
+
     def _tell_unused(self, table: MacroTable, commands: Commands) -> None:
         """Lines that nothing looked at are likely misspelt."""
         used = commands.used | table.consulted | _OF_DAGS
@@ -180,7 +191,7 @@ class Description:
                 self.warnings.append(Problem(f"the queue variable '{name}' was unused. Is it a typo?", source))
         for macro in table:
             key = macro.name.lower()
-            if key in used or macro.source.name.startswith("<"):
+            if key in used or macro.source.name.startswith("<") or command_in_vain(key):
                 continue
             self.warnings.append(
                 Problem(f"the line '{macro.name} = {macro.text}' was unused. Is it a typo?", macro.source, _near(key))
@@ -416,8 +427,12 @@ def site_attributes(config: Config, knobs: SubmitSettings) -> dict[str, Expr]:
 
 def told_of(clusters: Iterable[DescribedCluster]) -> list[str]:
     """What is said of jobs that are queued all the same: each thing that they ask for in vain, once."""
-    rows = (row for cluster in clusters for row in cluster.without_effect() if not row.refused)
-    return list(dict.fromkeys(f"{row.command} has no effect: {row.told}" for row in rows))
+    told: dict[str, None] = {}
+    for cluster in clusters:
+        rows = (row for row in cluster.without_effect() if not row.refused)
+        told |= dict.fromkeys(f"{row.command} has no effect: {row.told}" for row in rows)
+        told |= dict.fromkeys(read_in_vain(cluster.attributes))
+    return list(told)
 
 
 def read_file(file: str | Path, place: SubmitContext) -> str:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from typing import Final
 
 from shared.config.config import DETECTED, Config
 from shared.config.errors import NoEffect, Problem
 from shared.config.knobs import KNOBS, SETTINGS
-from shared.config.knobs.effects import DAEMONS, GIVEN, NONE, PART, Answer
+from shared.config.knobs.effects import DAEMONS, GIVEN, NONE, PART
 from shared.config.macros import DEFAULT, Macro, references
+from shared.effects import Answer, Effect
 
 SUBSYSTEMS: Final = frozenset(DAEMONS.split())
 _ANY: Final = "[A-Za-z0-9_.]+"
@@ -29,14 +29,6 @@ _BY_VALUE: Final = ("ALLOW_", "DENY_", "SEC_<level>_AUTHENTICATION", "SEC_<level
 #: Those of the daemons that are not here, so that no name with their scope is looked up.
 NOT_HERE: Final = SUBSYSTEMS - {one.SUBSYSTEM for one in SETTINGS} - {"TOOL"}
 _GAPS: Final = {"<SUBSYS>": "(?:" + "|".join(SUBSYSTEMS) + ")", "<N>": "[0-9]+"}
-
-
-class Effect(Enum):
-    """How much of what HTCondor does with a knob is done here."""
-
-    FULL = "full"
-    PART = "part"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)

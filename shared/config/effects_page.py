@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from shared.config.knobs.effects import GIVEN, NONE, PART, Answer
+from shared.config.knobs.effects import GIVEN, NONE, PART
+from shared.effects import table
 
 _HEAD = """# What becomes of HTCondor's knobs
 
@@ -30,26 +31,15 @@ manual and with those of the library.
 
 def page() -> str:
     """The whole page, in Markdown."""
+    told = [answer for answer in NONE if answer.told]
     quiet = [answer for answer in NONE if not answer.told]
     return (
-        f"{_HEAD}\n## In part\n\n{_table(PART, 'what goes by it')}"
-        f"\n## None\n\n{_table([answer for answer in NONE if answer.told], 'why, and what there is in its place')}"
+        f"{_HEAD}\n## In part\n\n{table(PART, 'knob', 'what goes by it')}"
+        f"\n## None\n\n{table(told, 'knob', 'why, and what there is in its place')}"
         "\nThese are not told, as they may as well be macros of somebody's own:\n\n"
-        f"{_table(quiet, 'why nothing goes by it')}"
+        f"{table(quiet, 'knob', 'why nothing goes by it')}"
         f"\n## Set by the machine\n\n{', '.join(f'`{name}`' for name in GIVEN.split())}.\n"
     )
-
-
-def _table(answers: tuple[Answer, ...] | list[Answer], heading: str) -> str:
-    rows = (
-        f"| {', '.join(f'`{name}`' for name in sorted(answer.names.split(), key=str.lower))} | {_cell(answer.why)} |\n"
-        for answer in answers
-    )
-    return f"| knob | {heading} |\n|---|---|\n{''.join(rows)}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from shared.config.effects import Effect, place
+from shared.config.effects import place
 from shared.config.knobs import KNOBS, SETTINGS, Knob
 from shared.config.knobs.others import OTHERS
+from shared.effects import Effect
 
 _HEAD = """# Knobs
 

@@ -89,7 +89,9 @@ def look_up(config: Config, name: str) -> Answer:
 
 
 def _effect(name: str) -> tuple[str, str]:
-    from shared.config.effects import Effect, place_scoped  # what is dumped, or set by a file's template, does without
+    # What is dumped, or set by a file's template, does without.
+    from shared.config.effects import place_scoped
+    from shared.effects import Effect
 
     placed = place_scoped(name)
     return (placed.kind.value, placed.why) if placed is not None and placed.kind is not Effect.FULL else ("", "")

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from shared.config.detected import detect
-from shared.config.effects import Effect, place
+from shared.config.effects import place
 from shared.config.knobs import KNOBS, SETTINGS
 from shared.config.knobs.effects import GIVEN, NONE, PART
 from shared.config.load import CONFIG
 from shared.config.reference import helpers
+from shared.effects import Effect
 
 ROOT = Path(__file__).parents[2]
 # What looks a macro up by its name, and the names under which the code holds a daemon's settings.

@@ -10,21 +10,9 @@ or more letters, digits, dots and underscores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What there is to say of some knobs. names: with blanks between them. why: why nothing goes by them, and what
-    there is in their place. daemons: subsystems that tell, where a knob is not declared; none: all.
-    told: whether who sets one hears of it; not those that may as well be a macro of somebody's own."""
-
-    why: str
-    names: str
-    daemons: tuple[str, ...] = ()
-    told: bool = True
-
+from shared.effects import Answer
 
 _SCHEDD, _STARTD, _COLLECTOR, _NEGOTIATOR = ("SCHEDD",), ("STARTD",), ("COLLECTOR",), ("NEGOTIATOR",)
 _GANGLIAD, _HAD, _SUBMIT = ("GANGLIAD",), ("HAD",), ("SUBMIT",)

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from engine.analyze import explain_job, to_map
-from engine.analyze.unadvertised import NEVER
 from roost.cli.analyze import Paint, job_lines
+from shared.effects import by_name
+from shared.effects.machine_attributes import NEVER
 from tests.unit.analyze.pools import job, pool, slot
 
 ROOT = Path(__file__).parents[3]
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_a_condition_on_what_no_slot_ever_tells_is_told_with_the_reason():
     report = explain_job(pool(slot("a"), slot("b")), job("TARGET.HasJICLocalConfig && hassshd && TARGET.Cpus > 0"))
-    assert dict(report.unadvertised) == {name: NEVER[name] for name in ("HasJICLocalConfig", "HasSshd")}
+    assert dict(report.unadvertised) == {name: by_name(NEVER)[name] for name in ("HasJICLocalConfig", "HasSshd")}
     lines = list(job_lines(to_map(report), reverse=False, paint=Paint(on=False)))
     assert "    HasJICLocalConfig: jobs come from access points only" in lines
 
@@ -30,6 +31,7 @@ def test_no_execution_point_has_any_of_them():
         for folder in ("services/startd", "services/collector", "engine/slots", "shared")
         for path in sorted((ROOT / folder).rglob("*.py"))
         if path.parts[-2:] != ("config", "catalogue.py")  # templates name CloudInstanceID for STARTD_ATTRS
+        and path.parent.name != "effects"
     )
     assert "HasDocker" in published
-    assert [name for name in NEVER if re.search(rf'["\']{name}["\']', published, re.IGNORECASE)] == []
+    assert [name for name in by_name(NEVER) if re.search(rf'["\']{name}["\']', published, re.IGNORECASE)] == []

@@ -39,8 +39,6 @@ def test_command_lines_are_read_as_htcondors(typed, ours):
     [
         ("condor_dagman x.dag", "roost submit-dag"),
         ("condor_frobnicate", "roost help"),
-        ("condor_rm -addr <1.2.3.4:5> 12", "-name NAME"),
-        ("condor_ssh_to_job -ssh ssh 12", "there is none on this way"),
     ],
 )
 def test_what_there_is_not_is_told_with_what_there_is(typed, says, capsys):
@@ -48,6 +46,11 @@ def test_what_there_is_not_is_told_with_what_there_is(typed, says, capsys):
         translated(typed.split()[0], typed.split()[1:])
     assert main(typed.split()) == 1
     assert says in capsys.readouterr().err
+
+
+def test_an_option_that_changes_nothing_is_told(capsys):
+    assert translated("condor_rm", ["-debug", "12", "--", "-debug"]) == ("rm", ["12", "--", "-debug"])
+    assert capsys.readouterr().err.startswith("NOTE: -debug has no effect: ")
 
 
 def test_every_name_is_a_command_and_none_has_two_answers(capsys):

@@ -10,7 +10,7 @@ from roost.errors import ClientError
 from roost.submission import submit
 from roost.submit import Description, SubmitContext
 from roost.submit.description import told_of
-from roost.submit.effects import TABLE
+from roost.submit.effects import TABLE, command_in_vain
 
 ROOT = Path(__file__).resolve().parents[3]
 #: A submit file's line for each row, and one that asks for nothing where there is such a one.
@@ -32,6 +32,28 @@ LINES = {
     "WantIOProxy": ("want_io_proxy = true", "want_io_proxy = false"),
     "JobStarterLog": ("starter_log = log", ""),
     "LoadProfile": ("load_profile = true", "load_profile = false"),
+    "SuccessCheckpointExitBySignal": ("+SuccessCheckpointExitBySignal = true", ""),
+    "SuccessCheckpointExitSignal": ("+SuccessCheckpointExitSignal = 9", ""),
+    "WantFTOnCheckpoint": ("+WantFTOnCheckpoint = true", ""),
+    "PreCmd": ('+PreCmd = "setup"', ""),
+    "PostCmd": ('+PostCmd = "after"', ""),
+    "RequestedChroot": ('+RequestedChroot = "/jail"', ""),
+    "RemoteIwd": ("remote_initialdir = /work", ""),
+    "JobVMCheckpoint": ("+JobVMCheckpoint = true", "+JobVMCheckpoint = false"),
+    "JobStarterDebug": ("starter_debug = D_FULLDEBUG", ""),
+    "TransferCheckpoint": ("transfer_checkpoint_files = a", ""),
+    "DAGManNodesLog": ("dagman_log = nodes.log", ""),
+    "ScitokensFile": ("scitokens_file = token", ""),
+    "DelegateJobGSICredentialsLifetime": ("delegate_job_GSI_credentials_lifetime = 3600", ""),
+    "LastMatchListLength": ("match_list_length = 5", "match_list_length = 0"),
+    "BufferFiles": ("buffer_files = 7", ""),
+    "CompressFiles": ("compress_files = a", ""),
+    "FileRemaps": ('file_remaps = "a=b"', ""),
+    "PreJobPrio1": ("+PreJobPrio1 = 3", "+PreJobPrio1 = 0"),
+    "PreJobPrio2": ("+PreJobPrio2 = 3", ""),
+    "PostJobPrio1": ("+PostJobPrio1 = 3", ""),
+    "PostJobPrio2": ("+PostJobPrio2 = 3", ""),
+    "OtherJobRemoveRequirements": ('+OtherJobRemoveRequirements = "DAGManJobId == 1"', ""),
     "EraseOutputAndErrorOnRestart": (
         "erase_output_and_error_on_restart = false",
         "erase_output_and_error_on_restart = true",
@@ -87,8 +109,22 @@ def test_every_door_refuses(tmp_path, monkeypatch, capsys):
     assert "WARNING: want_io_proxy has no effect: there is no Chirp proxy" in said
 
 
-@pytest.mark.parametrize("attribute", TABLE)
-def test_the_page_tells_it(attribute):
-    row = TABLE[attribute]
-    pages = (ROOT / "docs" / "submit.md").read_text().splitlines()
-    assert [line for line in pages if row.command in line and line.endswith(f"| {row.told} |")]
+def test_commands_that_are_written_into_no_job_are_told_with_their_line(tmp_path):
+    description = described("java_vm_args = -Xmx1g\nec2_tag_Name = x\nkernel = 5\narguments = $(kernel)", tmp_path)
+    list(description.clusters())
+    told = [str(one) for one in description.warnings]
+    assert told == [
+        f"job.sub, line 2: java_vm_args has no effect: {command_in_vain('java_vm_args')}",
+        "job.sub, line 3: ec2_tag_Name has no effect: there is no grid universe: jobs run in this pool",
+    ]
+
+
+def test_what_policies_and_requirements_read_that_nothing_has_is_told(tmp_path):
+    text = "periodic_hold = MY.JobDisconnectedDate > 5 || NumVacates > 1\nrequirements = TARGET.HasJava && Cpus > 1"
+    (cluster,) = described(text, tmp_path).clusters()
+    assert [one.partition(",")[0] for one in told_of([cluster])] == [
+        "PeriodicHold reads JobDisconnectedDate",
+        "Requirements reads HasJava",
+    ]
+    (cluster,) = described(f"{text}\n+JobDisconnectedDate = 7\n+HasJava = true", tmp_path).clusters()
+    assert [one.partition(",")[0] for one in told_of([cluster])] == ["Requirements reads HasJava"]

@@ -1,0 +1,64 @@
+"""Attributes of slots that HTCondor documents, and that slots here never have, or have in part.
+
+An administrator may give slots any attribute (STARTD_ATTRS), and they have it then. Tests compare these with what
+execution points publish: one that gets such an attribute leaves the table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shared.effects import Answer
+
+#: No slot has these.
+NEVER: Final = (
+    Answer("every execution point says in its log how far it confines jobs", "CgroupEnforced"),
+    Answer(
+        "machines do not find out which cloud they are in; an administrator may say it by STARTD_ATTRS",
+        "CloudImage CloudInstanceID CloudInterruptible CloudPlatform CloudProvider CloudRegion CloudVMType CloudZone",
+    ),
+    Answer(
+        "Arch, OpSys, OpSysAndVer and OpSysMajorVer tell what runs there",
+        "CondorPlatform UtsnameMachine UtsnameNodename UtsnameRelease UtsnameSysname UtsnameVersion",
+    ),
+    Answer("HasDocker tells of an engine, and nothing of the images that it has", "DockerCachedImageSizeMb"),
+    Answer("it is of Windows", "DotNetVersions WindowsBuildNumber WindowsMajorVersion WindowsMinorVersion"),
+    Answer(
+        "no execution point takes checkpoints of a job that goes on",
+        "HasCheckpointing HasSelfCheckpointTransfers LastPeriodicCheckpoint",
+    ),
+    Answer("no execution point encrypts scratch directories", "HasEncryptExecuteDirectory HasPerFileEncryption"),
+    Answer("jobs come from access points only", "HasJICLocalConfig HasJICLocalStdin"),
+    Answer(
+        "there is no Java universe: the program is java, with its arguments",
+        "HasJava JavaMFlops JavaVendor JavaVersion",
+    ),
+    Answer("there is no standard universe", "HasRemoteSyscalls"),
+    Answer(
+        "machines do not find that out; an administrator may say it by STARTD_ATTRS",
+        "HasRotationalScratch HasUserNamespaces",
+    ),
+    Answer("`roost exec` runs programs beside a job without sshd", "HasSshd"),
+    Answer("what a slot can do are attributes by themselves: HasDocker, HasFileTransfer", "StarterAbilityList"),
+    Answer("daemons have no addresses of their own: Machine and Name tell who a slot is", "AddressV1"),
+    Answer("a claim ends by CLAIM_WORKLIFE, which no ad tells", "ClaimEndTime MaxClaimTime"),
+    Answer("a machine that can be woken is IsWakeAble", "IsWakeEnabled"),
+    Answer(
+        "daemons hold one connection to the broker, and no sessions",
+        "MonitorSelfRegisteredSocketCount MonitorSelfSecuritySessions",
+    ),
+    Answer("RemoteNegotiatingGroup tells under which group a slot was claimed", "RemoteAutoregroup"),
+    Answer("TotalJobSuspendTime tells of the job", "TotalClaimSuspendTime"),
+    Answer("the amounts of a virtual machine are those of its slot: Memory and Cpus", "VM_Guest_Mem"),
+    Answer("the instructions that machines tell of are has_avx, has_avx2, has_avx512f, ...", "has_avx512dnni"),
+    Answer("a GPU's temperature is DieTempC", "<name>BoardTempC"),
+    Answer("the CUDA that a GPU's driver has is MaxSupportedVersion", "<name>RuntimeVersion"),
+)
+
+#: Slots have these, and they tell less than HTCondor's.
+PART: Final = (
+    Answer("it is the name of the daemon's inbox at the broker, no address", "MyAddress StartdIpAddr"),
+    Answer("the version of HTCondor whose rules are obeyed; RoostVersion is the daemon's own", "CondorVersion"),
+    Answer("jobs have it; the cores of a slot are Cpus", "JobVM_VCPUS"),
+    Answer("the time() of whoever evaluates an expression; no ad has it", "CurrentTime"),
+)
