@@ -269,12 +269,12 @@ class Submit(MutableMapping[str, str]):
     @staticmethod
     def from_dag(filename: str, options: Mapping[str, Any] | None = None) -> Submit:
         """Refused: a DAG is no job."""
-        refuse("Submit.from_dag", f"a DAG is no job here. See docs/bindings.md for {filename}")
+        refuse("Submit.from_dag", f"a DAG is no submit file here: roost submit-dag {filename} runs it (docs/dags.md)")
 
     @staticmethod
     def from_dag_options() -> None:
         """Refused, as `from_dag`."""
-        refuse("Submit.from_dag_options", "a DAG is no job here. See docs/bindings.md")
+        refuse("Submit.from_dag_options", "the options of roost submit-dag are in docs/dags.md")
 
 
 def _named(key: str) -> str:
