@@ -339,11 +339,11 @@ async def test_a_startd_can_not_speak_for_the_slots_of_another(pool):
     await pool.works()
     evil = await pool.bus("startd.evil")
     before = dict(pool.negotiator.table.claims)
-    stolen = PrivateAds(daemon="startd@evil", start_time=2**40, sequence=1, claims={"slot1@ep": "stolen"})
+    stolen = PrivateAds(daemon="startd@evil", start_time=10**11, sequence=1, claims={"slot1@ep": "stolen"})
     forged = AdUpdate(
         my_type="Machine",
         daemon="startd@evil",
-        start_time=2**40,
+        start_time=10**11,
         sequence=1,
         names=["slot1@ep", "slot1@evil"],
         ads=[ClassAd({"Name": "slot1@ep", "MyAddress": "startd.evil", "Cpus": 99}).pack(), b"\xc1garbage"],

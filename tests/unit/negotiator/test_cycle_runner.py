@@ -135,11 +135,11 @@ async def test_a_slot_becomes_free_for_those_who_wait_only(stage: Stage, wanted:
 
 
 async def test_a_storm_of_triggers_keeps_no_negotiator_of_a_huge_pool_busy(stage: Stage) -> None:
-    """Cycles that take long start ROOST_NEGOTIATOR_COALESCE apart."""
+    """Cycles that take long start ROOST_NEGOTIATOR_COALESCE apart; one rest may be made up for later."""
     daemon = await stage.leader(ROOST_NEGOTIATOR_COALESCE=0.25)
     stage.slowness = 0.05
     cycles, seconds = await storm(stage, daemon, 300)
-    assert cycles <= seconds / 0.25 + 1
+    assert cycles <= seconds / 0.25 + 2
 
 
 @spec("ACC-22")
