@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from services.gateway.core.authorization import may_hear
 from shared.bus.api import Bus
+from shared.cooperative import Yielder
 from shared.errors import RoostError
 from shared.messages.base import Envelope
 from shared.messages.journal import INBOX, MOST_ROWS, AskEvents, JournalAnswer
@@ -20,6 +21,8 @@ from shared.operations import Level
 
 KEPT = 5000
 BUFFER = 2000
+#: Events that are written and sent in one go: each takes some 10 us.
+MOST_TOGETHER = 100
 #: Seconds without an event after which a listener gets Quiet instead.
 QUIET_S = 15.0
 
@@ -117,11 +120,12 @@ class EventStream:
         if found is None:
             return ()
         following.gap = ""
-        told = []
+        told, yielder = [], Yielder()
         waiting = following.waiting()  # what came while the question was under way is told from there
         for ident, body in found:
             if ident not in waiting and following.wants(str(body.get("type", ""))):
                 told.append((ident, str(body["type"]), json.dumps({**body, "recorded": True})))
+            await yielder.yield_if_due()
         return told
 
     def forget(self, tokens: Sequence[str]) -> None:
@@ -165,6 +169,7 @@ class Listener:
         self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
         self._overflow = False
         self._ended = ""
+        self._yielder = Yielder()
         self.token = token
         self.until = until
         self.gap = ""  # what may be missing before the first event
@@ -200,10 +205,12 @@ class Listener:
             self._queue.put_nowait(None)
 
     def more(self) -> list[Envelope]:
-        """What is there besides the event that came last, without waiting: to be sent with it."""
+        """What is there besides the event that came last, without waiting: to be sent with it. MOST_TOGETHER events at
+        most, and others have their turn between two calls of anext."""
         if self._ended:
             return []
-        return [one for _ in range(self._queue.qsize()) if (one := self._queue.get_nowait()) is not None]
+        there = min(self._queue.qsize(), MOST_TOGETHER)
+        return [one for _ in range(there) if (one := self._queue.get_nowait()) is not None]
 
     def close(self) -> None:
         self._listeners.discard(self)
@@ -212,6 +219,7 @@ class Listener:
         return self
 
     async def __anext__(self) -> Envelope | Quiet:
+        await self._yielder.yield_if_due()  # a full buffer can be read, and sent, without ever waiting
         if self._ended:
             raise Ended(self._ended)
         if self._overflow and self._queue.empty():

@@ -24,6 +24,7 @@ from services.gateway.auth.guards import caller_of
 from services.gateway.core.authorization import Identity
 from services.gateway.events import Ended, EventStream, Listener, Overflow, Quiet, sse
 from services.gateway.routes.context import EVENT_STREAM, RouteContext
+from shared.cooperative import Yielder
 from shared.errors import RoostError
 from shared.messages.base import describe
 
@@ -69,7 +70,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         async def lines() -> AsyncIterator[bytes]:
             try:
                 yield b": following\n\n"
-                for ident, event, text in await context.events.before(following, start):
+                async for ident, event, text in told_before(context.events, following, start):
                     yield sse(ident, event, text)
                 if following.gap:
                     yield sse("", "gap", json.dumps(following.gap))
@@ -171,6 +172,14 @@ async def _until_gone(socket: WebSocket) -> None:
         return
 
 
+async def told_before(stream: EventStream, following: Listener, start: str) -> AsyncIterator[tuple[str, str, str]]:
+    """What `before` has. There can be thousands, and to send one need not mean to wait."""
+    yielder = Yielder()
+    for told in await stream.before(following, start):
+        yield told
+        await yielder.yield_if_due()
+
+
 async def _tell(socket: WebSocket, context: RouteContext, following: Listener, identity: Identity, start: str) -> None:
     async def send(text: str) -> None:
         # Who takes nothing is no reason to keep more and more of it.
@@ -179,7 +188,7 @@ async def _tell(socket: WebSocket, context: RouteContext, following: Listener, i
 
     stream: EventStream = context.events
     await send(json.dumps({"open": True, "user": identity.user, "level": identity.level.name}))
-    for ident, event, text in await stream.before(following, start):
+    async for ident, event, text in told_before(stream, following, start):
         await send(message(ident, event, text))
     if following.gap:
         await send(json.dumps({"gap": following.gap}))

@@ -2,9 +2,11 @@ import asyncio
 
 import pytest
 
-from services.gateway.events import BUFFER, KEPT, EventStream, Overflow, Quiet
+from services.gateway.events import BUFFER, KEPT, EventStream, Overflow, Quiet, sse
+from services.gateway.routes.events import told_before
 from shared.messages.base import Envelope
 from shared.messages.events import PriorityChanged
+from tests.loop_meter import measured
 
 
 def event(number: int) -> Envelope:
@@ -52,6 +54,44 @@ async def test_an_event_that_its_sender_repeats_is_told_once():
     assert [one.id for one in again.more()] == [event(1).id]
     following.close()
     again.close()
+
+
+async def test_a_full_buffer_is_sent_without_silencing_the_gateway():
+    events = EventStream()
+    following = events.follow([])
+    await fill(events, BUFFER)
+
+    async def send() -> int:
+        sent = 0
+        async for one in following:
+            sent += b"".join(map(events.line, (one, *following.more()))).count(b"\n\n")
+            if sent == BUFFER:
+                return sent
+        return 0
+
+    with measured() as held:
+        assert await asyncio.create_task(send()) == BUFFER
+    assert held.callbacks > 2
+    assert held.longest_s < 0.05, held.worst
+    following.close()
+
+
+async def test_thousands_of_events_of_the_journal_are_sent_without_silencing_the_gateway():
+    found = [(f"{number:032x}", {"type": "job.started", "words": ["x"] * 50}) for number in range(20_000)]
+
+    async def backfill(after: str, until: str):
+        return found
+
+    events = EventStream(backfill)
+    following = events.follow([], "an event that nobody keeps")
+
+    async def send() -> int:
+        return sum([len(sse(*told)) > 0 async for told in told_before(events, following, "it")])
+
+    with measured() as held:
+        assert await asyncio.create_task(send()) == len(found)
+    assert held.longest_s < 0.05, held.worst
+    following.close()
 
 
 async def test_a_listener_goes_on_after_the_event_it_saw_last():
