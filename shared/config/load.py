@@ -131,12 +131,12 @@ def _first_files(env: Mapping[str, str], overrides: Mapping[str, str]) -> list[s
         if named == "ONLY_ENV":
             return []
         if named:
-            if not Path(named).exists():
+            if not os.path.exists(named):
                 raise config_error(f"{named} is not there", Source(f"${variable}"), f"create it, or unset {variable}")
             return [named]
     pool = _pool_directory(env, overrides)
     places = ([str(Path(pool) / "condor_config")] if pool else []) + list(FIRST_FILES)
-    return next(([place] for place in places if Path(place).is_file()), [])
+    return next(([place] for place in places if os.path.isfile(place)), [])
 
 
 def _read_local_directories(table: MacroTable, reader: Reader) -> None:
@@ -174,7 +174,7 @@ def _read_local_files(table: MacroTable, reader: Reader) -> None:
             output = run_command(todo[:-1], source)
             reader.files.append(todo)
             reader.read_text(output or "", todo)
-        elif Path(todo).exists() or _is_required(table):
+        elif os.path.exists(todo) or _is_required(table):
             reader.read_file(todo, source)
 
 

@@ -17,6 +17,7 @@ Dialects: CONFIG, and what the submit language makes for itself. Both know comme
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -241,14 +242,14 @@ class Reader:
         if "\0" in target or "\0" in cache:
             raise config_error("include: there is a zero byte in a name", source, "remove it")
         if not command:
-            if if_exist and not Path(target).exists():
+            if if_exist and not os.path.exists(target):
                 return
-            if Path(target).is_dir():
+            if os.path.isdir(target):
                 self.warnings.append(Problem(f"{target} is a directory: nothing is included", source))
                 return
             self.read_file(target, source, depth + 1)
             return
-        if cache and Path(cache).is_file():
+        if cache and os.path.isfile(cache):
             self.read_file(cache, source, depth + 1)
             return
         text = run_command(target, source, if_exist=if_exist, must_succeed=bool(cache) and not if_exist)

@@ -92,6 +92,17 @@ def test_error_in_an_included_file_names_that_file(tmp_path):
     assert f"{inner}, line 2" in refusal(f"include : {inner}\n")
 
 
+@pytest.mark.parametrize("line", ["include : {}", "include command into {} : /bin/echo A=1"])
+def test_name_that_no_file_can_have_is_refused_with_its_place(line):
+    name = "x" * 300
+    assert "line 1" in (said := refusal(line.format(name) + "\n"))
+    assert "File name too long" in said
+
+
+def test_name_that_no_file_can_have_is_not_there():
+    read("include ifexist : " + "x" * 300 + "\n")
+
+
 def test_file_that_includes_itself_is_an_error(tmp_path):
     inner = tmp_path / "inner.conf"
     inner.write_text(f"include : {inner}\n")
