@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from engine.dag.files import node_statuses
-from engine.dag.run import NodeStatus
+from engine.dag.run import DagRun, NodeStatus
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage
 from roost.cli.output import say
 from roost.client import Client
@@ -52,14 +52,14 @@ def run(command: str, argv: list[str]) -> int:
         return 0
     found = replayed(record)
     if what == "rescue":
-        from roost.dag.manager import write_rescue
+        from roost.dag.rescue_files import write_rescue
 
         say(f"{write_rescue(found, file)} written")
         return 0
     return _status(file, parsed, found, job=record.job, managed=managed)
 
 
-def _status(file: Path, parsed: Parsed, found, *, job: int, managed: bool) -> int:  # type: ignore[no-untyped-def]
+def _status(file: Path, parsed: Parsed, found: DagRun, *, job: int, managed: bool) -> int:
     statuses = node_statuses(found)
     counts = dict.fromkeys(NodeStatus, 0)
     for node in found.dag.nodes:
@@ -83,7 +83,7 @@ def _status(file: Path, parsed: Parsed, found, *, job: int, managed: bool) -> in
             "held": found.held,
             "failed": [found.dag.nodes[one].name for one in found.failed],
         }
-        say(json.dumps(told, indent=2))  # fmt: skip
+        say(json.dumps(told, indent=2))
         return 0
     say(f"{file}, job {job}.0: {state}")
     say("  ".join(f"{name} {count}" for name, count in named.items() if count))

@@ -10,11 +10,15 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.dag.run import DagRun, Limits
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.errors import UsageError
+
+if TYPE_CHECKING:
+    from roost.dag.journal import Header, Journal
 
 OPTIONS: tuple[Option, ...] = (
     value("maxjobs", help="at most so many nodes in the queue at a time (0: no limit)", metavar="NUMBER"),
@@ -118,7 +122,9 @@ def _manage(file: Path, parsed: Parsed) -> int:
         journal.close()
 
 
-async def _run(journal, header, found, parsed: Parsed, job: int, schedd: str, *, recovered: bool) -> int:  # type: ignore[no-untyped-def]
+async def _run(
+    journal: Journal, header: Header, found: DagRun, parsed: Parsed, job: int, schedd: str, *, recovered: bool
+) -> int:
     from roost.aio import AsyncClient
     from roost.dag.manager import Manager
 
@@ -142,7 +148,7 @@ def _told(job: int) -> None:
     os.close(null)
 
 
-def _header(parsed: Parsed):  # type: ignore[no-untyped-def]
+def _header(parsed: Parsed) -> Header:
     from roost.dag.journal import Header, new_name
 
     rescue, number = _rescue(Path(parsed.arguments[0]), parsed)
@@ -158,24 +164,21 @@ def _header(parsed: Parsed):  # type: ignore[no-untyped-def]
 
 def _rescue(file: Path, parsed: Parsed) -> tuple[str, int]:
     """The rescue or save point file that a DAG begins with, and its number."""
-    from roost.dag.manager import rescue_numbers
+    from roost.dag.rescue_files import rescue_numbers, rescue_path, save_point_path
 
     numbers = rescue_numbers(file)
     if parsed.has("load_save"):
-        save = Path(parsed.one("load_save"))
-        if save.parent == Path() and not parsed.one("load_save").startswith("./"):
-            save = file.parent / "save_files" / save
-        return str(save), 0
+        return str(save_point_path(file, parsed.one("load_save"))), 0
     if parsed.has("dorescuefrom"):
         number = parsed.integer("dorescuefrom", 0)
         if number not in numbers:
-            raise UsageError(f"there is no {file}.rescue{number:03}")
+            raise UsageError(f"there is no {rescue_path(file, number)}")
         later = [one for one in numbers if one > number]
     elif parsed.has("force"):
         number, later = 0, numbers
     else:
         number, later = (numbers[-1] if numbers and parsed.integer("autorescue", 1) else 0), []
     for one in later:
-        path = Path(f"{file}.rescue{one:03}")
+        path = rescue_path(file, one)
         path.replace(f"{path}.old")
-    return (f"{file}.rescue{number:03}" if number else ""), number
+    return (str(rescue_path(file, number)) if number else ""), number

@@ -13,12 +13,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from engine.dag.files import dot_lines, jobstate_line, metrics_text, rescue_lines, status_lines
+from engine.dag.files import dot_lines, jobstate_line, metrics_text, status_lines
 from engine.dag.model import Kind, Node, Script, When
 from engine.dag.run import (
     JOB_REMOVED,
@@ -48,6 +48,7 @@ from roost.aio import AsyncClient
 from roost.dag.descriptions import dagman_ad, description_of, script_words
 from roost.dag.journal import Header, Journal
 from roost.dag.programs import Programs
+from roost.dag.rescue_files import save_point_path, write_lines, write_rescue, write_save_point
 from roost.errors import ClientError
 from roost.protocol import Event
 from roost.submission import shares_files
@@ -292,7 +293,7 @@ class Manager:
             case StopScript(script):
                 self._programs.stop(_key_of_script(script))
             case SavePoint(node):
-                self._save(nodes[node].save_point or "")
+                write_save_point(self.run, save_point_path(self._file, nodes[node].save_point or ""))
             case NodeEvent():
                 self._node_event(action)
             case Ended():
@@ -473,27 +474,18 @@ class Manager:
         line = jobstate_line(time.time(), name, told.event, job, told.attempt + 1)
         self._jobstate(line.split(" ", 1)[1])
 
-    def _save(self, name: str) -> None:
-        path = Path(name)
-        if path.parent == Path() and not name.startswith("./"):
-            path = self._file.parent / "save_files" / name
-            path.parent.mkdir(exist_ok=True)
-        if path.exists():
-            path.replace(f"{path}.old")
-        _write(path, rescue_lines(self.run, time.time(), save_point=True))
-
     def _write_status(self, *, final: bool) -> None:
         wanted, now = self.run.dag.status_file, time.time()
         if wanted is not None and (final or now - self._status_at >= wanted.every_s):
             self._status_at = now
-            _write(Path(wanted.file), status_lines(self.run, now, now + wanted.every_s))
+            write_lines(Path(wanted.file), status_lines(self.run, now, now + wanted.every_s))
 
     def _write_metrics(self, ended: Ended) -> None:
         header, job = self.header, str(self.job)
         text = metrics_text(
             self.run, ended, began=header.began, now=time.time(), job=job, rescue=header.number, version=VERSION
         )
-        _write(Path(f"{self._file}.metrics"), text.splitlines())
+        write_lines(Path(f"{self._file}.metrics"), text.splitlines())
 
     def _write_picture(self) -> None:
         dot = self.run.dag.dot
@@ -503,27 +495,7 @@ class Manager:
         while not dot.overwrite and path.exists():
             path, number = Path(f"{dot.file}.{number}"), number + 1
         include = Path(dot.include).read_text() if dot.include and Path(dot.include).exists() else ""
-        _write(path, dot_lines(self.run, include))
-
-
-def write_rescue(run: DagRun, file: Path) -> Path:
-    """The next rescue file of a DAG."""
-    number = max(rescue_numbers(file), default=0) + 1
-    path = Path(f"{file}.rescue{min(number, 999):03}")
-    _write(path, rescue_lines(run, time.time()))
-    return path
-
-
-def rescue_numbers(file: Path) -> list[int]:
-    names = (path.name.removeprefix(f"{file.name}.rescue") for path in file.parent.glob(f"{file.name}.rescue*"))
-    return sorted(int(name) for name in names if len(name) == 3 and name.isdigit())
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    new = path.with_name(f".{path.name}.new")
-    with new.open("w", errors="surrogateescape") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    new.replace(path)
+        write_lines(path, dot_lines(self.run, include))
 
 
 def _exit_of(ad: ClassAd, status: int) -> int:
