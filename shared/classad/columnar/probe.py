@@ -72,10 +72,6 @@ class Probe:
         self._columns = Over(live, _Taken(plans.table.columns, rows))
         self._known: dict[tuple[int, int, int, int], Mask] = {}  # of what reads no live column
 
-    @property
-    def rows(self) -> NDArray[np.intp]:
-        return self._rows
-
     def of_rows(self, term: Term, needs: Needs, ad: OtherAd, start: int, stop: int) -> Mask:
         """Where a term is true, in the lines of these rows."""
         return self._true(term, needs, ad, *between(self._rows, start, stop))
