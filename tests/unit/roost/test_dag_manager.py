@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 import time
 
 import pytest
@@ -87,13 +88,23 @@ async def test_exit_codes(tmp_path, words, code):
     assert await Programs(tmp_path / "programs").run("k", words, tmp_path) == code
 
 
+#: Runs a program as managers do. Arguments: its directory, and the program's words.
+MANAGER = """
+import asyncio, sys
+from pathlib import Path
+from roost.dag.programs import Programs
+here = Path(sys.argv[1])
+asyncio.run(Programs(here / "programs").run("k", sys.argv[2:], here))
+"""
+
+
 async def test_a_program_runs_once_whoever_asks(tmp_path):
     """The manager that began it is gone: the next waits for it, and learns how it ended."""
     words = ["/bin/sh", "-c", "echo once >>ran; while [ ! -e go ]; do sleep 0.02; done; exit 3"]
-    first = asyncio.create_task(Programs(tmp_path / "programs").run("k", words, tmp_path))
+    first = await asyncio.create_subprocess_exec(sys.executable, "-c", MANAGER, str(tmp_path), *words)
     await eventually((tmp_path / "ran").exists)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
+    first.kill()
+    await first.wait()
     second = asyncio.create_task(Programs(tmp_path / "programs").run("k", words, tmp_path))
     await asyncio.sleep(0)
     (tmp_path / "go").write_text("")
