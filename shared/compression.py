@@ -59,6 +59,18 @@ def decompress(data: bytes) -> bytes:
         raise ValueError(f"not compressed as it says: {error}") from error
 
 
+def beginning(data: bytes, size: int) -> bytes:
+    """As many first bytes of what `decompress` would give. Raises ValueError."""
+    if not data.startswith(MAGIC):
+        return data[:size]
+    try:
+        _check(data)
+        with _of_thread.decompressor.stream_reader(data) as reader:
+            return reader.read(size)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"not compressed as it says: {error}") from error
+
+
 def _check(data: bytes) -> None:
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= LARGEST:

@@ -22,9 +22,13 @@ class Yielder:
     def __init__(self) -> None:
         self._until = time.perf_counter() + SLICE_S
 
+    def due(self) -> bool:
+        """Whether this turn has lasted long enough."""
+        return time.perf_counter() > self._until
+
     async def yield_if_due(self) -> None:
         """Let others have their turn, once this one has lasted long enough. Costs next to nothing before that."""
-        if time.perf_counter() > self._until:
+        if self.due():
             await asyncio.sleep(0)
             self._until = time.perf_counter() + SLICE_S
 

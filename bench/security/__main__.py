@@ -49,6 +49,9 @@ UNDER_WAY: Final = {"http": 12, "bus": 12}
 METERS_EVERY_S, LOOK_EVERY_S = 2.0, 45.0
 #: Inputs sent last that are kept with what was found of the pool as a whole.
 KEPT: Final = 400
+#: How much the daemons go before who sends and who reads here: attackers have machines of their own, and a daemon that
+#: gets no processor answers in one turn of its loop what came meanwhile.
+NICE: Final = 10
 
 
 class Run:
@@ -59,6 +62,7 @@ class Run:
         self.seed = seed
         self.tallies = {family: Tally() for family in families}
         self._readers = texts.Readers()
+        self._reads = asyncio.Semaphore(2)  # more at a time would be in each other's way
         whole = sum(SHARES[family] for family in families)
         self._wanted = {family: round(count * SHARES[family] / whole) for family in families}
         self._ends = time.monotonic() + minutes * 60 if minutes else float("inf")
@@ -133,7 +137,8 @@ class Run:
     async def _texts(self, family: str, tally: Tally) -> None:
         first = 0
         while count := self._more(family):
-            tally.add(await self._readers.run(family, self.seed, first, count))
+            async with self._reads:
+                tally.add(await self._readers.run(family, self.seed, first, count))
             first += count
 
     async def _all(self, cases: list[Case], at_once: int, send: Callable[[Case], Awaitable[None]]) -> None:
@@ -223,6 +228,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="roost-fuzz-") as place, ExitStack() as stack:
         pool = HostilePool(Path(place) / "pool", stack)
         pool.open()
+        os.nice(NICE)
         run, began = Run(pool, seed, options.family, options.count, options.minutes), time.perf_counter()
         asyncio.run(run.whole())
         figures = report(run, time.perf_counter() - began)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import signal
@@ -38,6 +39,7 @@ from shared.config.load import CONFIG
 from shared.config.macros import MacroTable
 from shared.config.reader import Reader
 from shared.daemon.clock import SystemClock
+from shared.daemon.garbage import THRESHOLDS, freeze
 from shared.messages.base import BadMessage, Envelope
 from tests.integration.test_hostile import NAMES
 from tests.loop_meter import measured
@@ -380,6 +382,12 @@ def take_all(family: str, cases: list[Case], tally: Tally) -> None:
         take(case, tally)
 
 
+def collect_as_daemons_do() -> None:
+    """In a process that reads: collections of garbage are as short as in a daemon."""
+    gc.set_threshold(*THRESHOLDS)
+    freeze()
+
+
 class Readers:
     """A process a family that reads its inputs; when it dies of one that is a crash, and there is another."""
 
@@ -389,7 +397,7 @@ class Readers:
     async def run(self, family: str, seed: int, first: int, count: int) -> Tally:
         executor = self._executors.get(family)
         if executor is None:
-            executor = self._executors[family] = ProcessPoolExecutor(1)
+            executor = self._executors[family] = ProcessPoolExecutor(1, initializer=collect_as_daemons_do)
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, run, family, seed, first, count)
         except BrokenProcessPool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -204,13 +204,15 @@ class Listener:
             self._ended = why
             self._queue.put_nowait(None)
 
-    def more(self) -> list[Envelope]:
+    def more(self) -> Iterator[Envelope]:
         """What is there besides the event that came last, without waiting: to be sent with it. MOST_TOGETHER events at
-        most, and others have their turn between two calls of anext."""
-        if self._ended:
-            return []
-        there = min(self._queue.qsize(), MOST_TOGETHER)
-        return [one for _ in range(there) if (one := self._queue.get_nowait()) is not None]
+        most, and no more once others are due (some are a megabyte to write), who have their turn between two calls of
+        anext."""
+        for _ in range(min(self._queue.qsize(), MOST_TOGETHER)):
+            if self._ended or self._yielder.due():
+                return
+            if (one := self._queue.get_nowait()) is not None:
+                yield one
 
     def close(self) -> None:
         self._listeners.discard(self)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import msgpack
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.compression import LARGEST, compress, decompress
+from shared.compression import LARGEST, beginning, compress, decompress
 from shared.errors import PermanentError
 
 ENVELOPE_VERSION = 1
@@ -241,15 +241,15 @@ def type_of(data: bytes) -> str:
     """The type a message claims to have, empty where that can not be read: for those who look at dead
     letters."""
     try:
-        return _claimed(decompress(data))[:80]
+        return _claimed(beginning(data, _HEAD_BYTES))[:80]
     except Exception:  # noqa: BLE001  compression has errors of its own
         return ""
 
 
 def _claimed(data: bytes) -> str:
-    """The type that msgpack bytes claim, without an object for each of their values; empty: none."""
-    unpacker = msgpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
-    unpacker.feed(data)
+    """The type that msgpack bytes claim, if they do so in the beginning, as all that is packed here; else empty."""
+    unpacker = msgpack.Unpacker(strict_map_key=False)
+    unpacker.feed(data[:_HEAD_BYTES])
     try:
         for _ in range(unpacker.read_map_header()):
             key = unpacker.unpack()

@@ -3,11 +3,15 @@ subject, and says nothing secret."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.messages.base import Message, message
+
+#: First and last proc; the same with the cluster before them. Lists, as they come: what is read is not converted.
+ProcRange = Annotated[list[int], Field(min_length=2, max_length=2)]
+JobRange = Annotated[list[int], Field(min_length=3, max_length=3)]
 
 
 class Event(Message):
@@ -36,7 +40,7 @@ class JobsSubmitted(Event):
     cluster: int
     first_proc: int
     count: int
-    held: list[list[int]] = []  # ranges (first proc, last proc) of those that are on hold from the beginning
+    held: list[ProcRange] = []  # ranges (first proc, last proc) of those that are on hold from the beginning
     hold_code: int = 0  # HoldReasonCode of the first of them
     hold_reason: str = ""
 
@@ -121,7 +125,7 @@ class JobKind(BaseModel):
 
     autocluster: int  # AutoClusterId: this schedd's numbering, for as long as it runs
     submitter: str
-    jobs: list[list[int]]
+    jobs: list[JobRange]
     ad: bytes = b""  # packed: what slots and policies look at; empty where it was told before
 
 

@@ -94,7 +94,19 @@ def test_the_largest_that_are_taken_are_read():
     assert Envelope.unpack(LARGE["maps"]).body.requests["0"][3].first_job == "1.0"
 
 
-def test_a_type_is_found_wherever_it_stands_and_nowhere_else():
+def test_a_refused_one_is_read_and_put_to_the_dead_letters_within_a_turn():
+    """Its type is looked for in its beginning only: both happen in one turn of the loop."""
+    far = packed_far({"queue": ["1.0"] * 2_000_000})
+    assert type_of(far) == ""
+    assert cost(lambda: type_of(far)) < 0.001
+
+
+def packed_far(body):
+    """An envelope that says what it is after its body."""
+    return msgpack.packb({"v": 1, "body": body, "type": "queue.act"})
+
+
+def test_a_type_is_found_wherever_it_stands_in_the_beginning_and_nowhere_else():
     assert type_of(msgpack.packb({"body": {"type": "b"}, 7: [1], "type": "a"})) == "a"
     assert type_of(msgpack.packb({"body": {"type": "b"}})) == ""
     assert type_of(msgpack.packb({"type": 7})) == ""

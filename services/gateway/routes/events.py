@@ -12,6 +12,7 @@ client said can not be read.
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from itertools import chain
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, WebSocket
@@ -80,7 +81,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
                     if isinstance(envelope, Quiet):
                         yield b": quiet\n\n"
                     else:
-                        yield b"".join(map(context.events.line, (envelope, *following.more())))
+                        yield b"".join(map(context.events.line, chain((envelope,), following.more())))
             except Overflow as error:
                 yield sse("", "overflow", json.dumps(str(error)))
             except Ended as error:
@@ -198,7 +199,7 @@ async def _tell(socket: WebSocket, context: RouteContext, following: Listener, i
         if isinstance(envelope, Quiet):
             await send('{"quiet": true}')
             continue
-        for one in (envelope, *following.more()):
+        for one in chain((envelope,), following.more()):
             await send(message(one.id, one.body.type, stream.text(one)))
 
 

@@ -102,7 +102,7 @@ def _kinds(event: JobsSorted, rows: Rows) -> None:
             "last": last,
         }
         for kind in event.kinds
-        for cluster, first, last in (part for part in kind.jobs if len(part) == 3)
+        for cluster, first, last in kind.jobs
     ]
     rows["kind_ads"] = [{**common, "autocluster": kind.autocluster, "ad": kind.ad} for kind in event.kinds if kind.ad]
 

@@ -1,8 +1,9 @@
 import asyncio
+from itertools import chain
 
 import pytest
 
-from services.gateway.events import BUFFER, KEPT, EventStream, Overflow, Quiet, sse
+from services.gateway.events import BUFFER, KEPT, EventStream, Listener, Overflow, Quiet, sse
 from services.gateway.routes.events import told_before
 from shared.messages.base import Envelope
 from shared.messages.events import PriorityChanged
@@ -45,13 +46,15 @@ async def test_an_event_that_its_sender_repeats_is_told_once():
     following = events.follow([])
     for envelope in [event(1), event(2), event(1), event(2), event(3)]:
         await events.on_event(envelope)
-    assert [one.id for one in following.more()] == [event(number).id for number in (1, 2, 3)]
+    assert await read(following, 3) == [event(number).id for number in (1, 2, 3)]
+    assert following._queue.empty()
     for number in range(4, KEPT + 10):
         await events.on_event(event(number))
     again = events.follow([])
     await events.on_event(event(1))  # forgotten by now: it is told
     await events.on_event(event(KEPT + 9))
-    assert [one.id for one in again.more()] == [event(1).id]
+    assert await read(again, 1) == [event(1).id]
+    assert again._queue.empty()
     following.close()
     again.close()
 
@@ -60,17 +63,30 @@ async def test_a_full_buffer_is_sent_without_silencing_the_gateway():
     events = EventStream()
     following = events.follow([])
     await fill(events, BUFFER)
+    await check_sending(events, following, BUFFER)
 
+
+async def test_large_events_are_sent_without_silencing_the_gateway():
+    """A megabyte of JSON takes a millisecond or two to write: fewer are sent together."""
+    events, count = EventStream(), 60
+    following = events.follow([])
+    for number in range(count):
+        body = PriorityChanged(at=number, submitter="u", what="factor", value=1.0, by="\u00e9" * 200_000)
+        await events.on_event(Envelope(body, id=f"{number:032x}"))
+    await check_sending(events, following, count)
+
+
+async def check_sending(events: EventStream, following: Listener, count: int) -> None:
     async def send() -> int:
         sent = 0
         async for one in following:
-            sent += b"".join(map(events.line, (one, *following.more()))).count(b"\n\n")
+            sent += b"".join(map(events.line, chain((one,), following.more()))).count(b"\n\n")
             if sent == BUFFER:
                 return sent
         return 0
 
     with measured() as held:
-        assert await asyncio.create_task(send()) == BUFFER
+        assert await asyncio.create_task(send()) == count
     assert held.callbacks > 2
     assert held.longest_s < 0.05, held.worst
     following.close()

@@ -65,6 +65,9 @@ def _value(annotation: Any, name: str) -> Any:
         return _value(next(one for one in inner if one is not type(None)), name)
     if origin is typing.Literal:
         return inner[0]
+    if origin is typing.Annotated:
+        least = next((one.min_length for one in getattr(inner[1], "metadata", ()) if hasattr(one, "min_length")), 1)
+        return _value(inner[0], name) * least
     if origin is list:
         return [_value(inner[0], name)]
     if origin is dict:

@@ -107,3 +107,12 @@ def test_ids_are_ordered_by_time_and_unique():
     assert len(set(ids)) == 1000
     assert [name[:12] for name in ids] == sorted(name[:12] for name in ids)
     assert {(name[12], name[16] in "89ab") for name in ids} == {("7", True)}
+
+
+@pytest.mark.parametrize("held", [[[]], [[0]], [[0, 1, 2]], [["0", 1]], [7]])
+def test_a_range_of_jobs_has_two_ends(held):
+    body = {"at": 1.0, "schedd": "ap", "owner": "a@b", "submitter": "a@b", "cluster": 1, "first_proc": 0, "count": 1}
+    head = {"v": 1, "type": "job.submitted", "tv": 1, "id": "0" * 32, "sender": "schedd.ap"}
+    assert Envelope.unpack(msgpack.packb({**head, "body": {**body, "held": [[0, 0]]}})).body.held == [[0, 0]]
+    with pytest.raises(BadMessage, match=r"job.submitted: held.0"):
+        Envelope.unpack(msgpack.packb({**head, "body": {**body, "held": held}}))
