@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from services.registrar import registry_file
-from services.registrar.broker_admin import BrokerAdmin, BrokerUnavailable
+from services.registrar.broker_admin import BrokerAdmin, BrokerUnavailable, vhost_of
 from services.registrar.core.attempts import Attempts
 from services.registrar.core.registry import ID_DIGITS, Identity, JoinToken, Refused, Registry
 from shared.bus.definitions import split_user, user_of
@@ -63,7 +63,7 @@ class Registrar(AuxiliaryDaemon):
         super().__init__(context)
         self.settings = RegistrarSettings.from_config(context.config)
         self._amqp = _places(self.settings)
-        vhost = urlsplit((self.settings.roost_amqp_url or "").partition(",")[0]).path.removeprefix("/") or "/"
+        vhost = vhost_of(self.settings.roost_amqp_url or "")
         tls = ClientTls.of(TlsSettings.from_config(context.config))
         self.broker = BrokerAdmin(self.settings.registrar_broker_api_file, vhost, tls)
         self.path = context.spool / "registrar.json"
