@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from roost.cli import output
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import moment, say
 from roost.client import Client
+from roost.enrolment import CONFIGURATION, Enrolled, join
 from roost.errors import ClientError, UsageError
 
 ENROLL: tuple[Option, ...] = (
@@ -28,8 +26,6 @@ ENROLL: tuple[Option, ...] = (
     *COMMON,
 )
 IDENTITIES: tuple[Option, ...] = (flag("json", help="as JSON"), *COMMON)
-#: What the daemon's directory holds.
-PASSWORD, URL, CONFIGURATION, KEYS = "password", "amqp_url", "config", "gateways.pem"
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -64,36 +60,24 @@ def _enroll(command: str, argv: list[str]) -> int:
         return 0
     if len(roles) != 1 or not parsed.one("token-file"):
         raise UsageError("enroll wants -role ROLE and -token-file FILE, or -create")
-    user, directory = _join(parsed, roles[0])
+    done = _join(parsed, roles[0])
     if parsed.has("json"):
-        say(json.dumps({"user": user, "directory": str(directory)}))
+        say(json.dumps({"user": done.user, "directory": str(done.directory)}))
     else:
-        say(f"{user} is enrolled; its daemon reads {directory / CONFIGURATION} (LOCAL_CONFIG_FILE)")
+        say(f"{done.user} is enrolled; its daemon reads {done.directory / CONFIGURATION} (LOCAL_CONFIG_FILE)")
     return 0
 
 
-def _join(parsed: Parsed, role: str) -> tuple[str, Path]:
-    """Get the user of one daemon and write what it needs: the user, and the directory."""
-    name = parsed.one("name") or _host()
-    directory = Path(parsed.one("directory") or _place()) / f"{role}.{name}"
+def _join(parsed: Parsed, role: str) -> Enrolled:
+    name = parsed.one("name") or host()
+    place = Path(parsed.one("directory") or _place())
     try:
-        password = _password(directory)
-        with Client(parsed.one("pool") or None, "") as client:
-            found = client.enroll(_token(parsed.one("token-file")), role, name, _hash(password))
-        user = str(found["user"])
-        url = ",".join(_with_login(one, user, password) for one in found["amqp"])
-        _write(directory / URL, url)
-        knobs = f"{role.upper()}.ROOST_AMQP_URL = {url}\n"
-        if keys := found.get("gateway_keys"):
-            _write(directory / KEYS, "".join(keys))
-            knobs += f"{role.upper()}.ROOST_GATEWAY_KEYS = {(directory / KEYS).absolute()}\n"
-        _write(directory / CONFIGURATION, knobs)
+        return join(parsed.one("pool") or None, role, name, join_token(parsed.one("token-file")), place)
     except OSError as error:
-        raise ClientError(f"{error.filename or directory}: {error.strerror or error}", "failed") from error
-    return user, directory
+        raise ClientError(f"{error.filename or place}: {error.strerror or error}", "failed") from error
 
 
-def _host() -> str:
+def host() -> str:
     """As the daemons name themselves."""
     from roost.personal_config import tool_config
     from shared.daemon.main import name_of
@@ -105,42 +89,12 @@ def _place() -> str:
     return "/etc/condor/identities" if os.geteuid() == 0 else str(Path.home() / ".condor" / "identities")
 
 
-def _token(place: str) -> str:
-    """Raises OSError."""
+def join_token(place: str) -> str:
+    """The one in a file; -: standard input. Raises OSError."""
     text = os.read(0, 4096).decode() if place == "-" else Path(place).read_text(encoding="utf-8")
     if not text.strip():
         raise UsageError("the join token is empty")
     return text.strip()
-
-
-def _password(directory: Path) -> str:
-    """The one of an earlier try, whose answer may have been lost, or a new one. Raises OSError."""
-    from shared import private_files
-
-    private_files.make_directory(directory)
-    path = directory / PASSWORD
-    if not path.exists():
-        _write(path, secrets.token_urlsafe(32))
-    return path.read_text(encoding="utf-8")
-
-
-def _hash(password: str) -> str:
-    """As the broker takes it, and the same each time."""
-    from shared.bus.definitions import password_hash
-
-    return password_hash(password, hashlib.sha256(b"salt of " + password.encode()).digest()[:4])
-
-
-def _with_login(url: str, user: str, password: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}"))
-
-
-def _write(path: Path, text: str) -> None:
-    """0600, as a whole. Raises OSError."""
-    from shared.files import replace_on_disk
-
-    replace_on_disk(path, text.encode())
 
 
 def _identities(command: str, argv: list[str]) -> int:

@@ -63,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "enroll": ("enroll", "give a daemon of this machine a user of the broker, by a join token; make join tokens"),
     "identities": ("enroll", "daemons that have users of the broker, and taking those away"),
     "gateway-key": ("gateway_key", "make the key by which daemons know what a gateway says of people"),
+    "setup": ("setup", "make this machine an execution point of a pool, started by systemd"),
     "token": ("token", "make, list and revoke access tokens"),
     "store-cred": ("store_cred", "keep the tokens of services that jobs use"),
     "completion": ("completion", "have bash, zsh or fish complete commands, options, jobs, machines and knobs"),
@@ -79,7 +80,7 @@ TOPICS: dict[str, tuple[str, str]] = {
     ),
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
     "pool": ("what is in the pool", "status stats top had userprio who ping dashboard events"),
-    "machines": ("machines and daemons", "vacate drain undrain off on reconfig restart update-machine-ad power"),
+    "machines": ("machines and daemons", "setup vacate drain undrain off on reconfig restart update-machine-ad power"),
     "administration": (
         "configuration, access, what went wrong",
         "config-val import gpu-discovery adstash token enroll identities gateway-key dead-letters",

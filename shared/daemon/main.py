@@ -34,10 +34,11 @@ from shared.daemon import closed_files, instance_lock, logs, orders
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.garbage import ShortCollections
-from shared.daemon.health import HealthServer
+from shared.daemon.health import HealthServer, waiting_for
 from shared.daemon.lifecycle import TaskEnded, run_daemon
 from shared.daemon.process_usage import ProcessUsage
 from shared.daemon.startup import make_daemon_or_reset, set_config_loader
+from shared.daemon.systemd import Systemd
 from shared.errors import RoostError
 from shared.state import NoStore, Store, open_store
 from shared.tasks import TaskSet
@@ -170,11 +171,12 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
         context.log.warning("configuration", problem=problem)
     if options.pidfile:
         options.pidfile.write_text(f"{os.getpid()}\n")
-    _signals(daemon)
+    systemd = Systemd.of(os.environ)
+    _signals(daemon, systemd)
     try:
         if health is not None:
             await health.start()
-        await _whole_life(daemon, health)
+        await _whole_life(daemon, health, systemd)
     except Exception as error:
         context.log.critical("daemon_died", error=f"{type(error).__name__}: {error}", exc_info=_worth_a_trace(error))
         return EXIT_DIED
@@ -231,8 +233,9 @@ def _health(daemon: Daemon, config: Config) -> HealthServer | None:
     return HealthServer(daemon, config.get("ROOST_HEALTH_BIND") or "127.0.0.1", port)
 
 
-async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
+async def _whole_life(daemon: Daemon, health: HealthServer | None, systemd: Systemd) -> None:
     context = daemon.context
+    telling = asyncio.create_task(systemd.keep_telling(lambda: "; ".join(waiting_for(daemon))), name="systemd")
     opening = asyncio.gather(context.bus.start(), context.store.start())
     stopping = asyncio.ensure_future(context.stopping.wait())
     pinging: asyncio.Task[None] | None = None
@@ -244,20 +247,21 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
             return
         await opening
         pinging = asyncio.create_task(_ping(context), name="ping")
-        await run_daemon(daemon, started=partial(_started, health))
+        await run_daemon(daemon, started=partial(_started, health, systemd))
     finally:
         collections.stop()
-        for task in (opening, stopping, pinging):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*(t for t in (opening, stopping, pinging) if t is not None), return_exceptions=True)
+        beside = [task for task in (opening, stopping, pinging, telling) if task is not None]
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         await context.bus.stop()
         await context.store.stop()
 
 
-def _started(health: HealthServer | None) -> None:
+def _started(health: HealthServer | None, systemd: Systemd) -> None:
     if health is not None:
         health.set_up = True
+    systemd.ready()
 
 
 async def _ping(context: Context) -> None:
@@ -268,7 +272,7 @@ async def _ping(context: Context) -> None:
             await context.store.ping()
 
 
-def _signals(daemon: Daemon) -> None:
+def _signals(daemon: Daemon, systemd: Systemd) -> None:
     loop = asyncio.get_running_loop()
     context = daemon.context
     background = TaskSet()
@@ -278,6 +282,7 @@ def _signals(daemon: Daemon) -> None:
             context.log.warning("stopped_at_once", signal=name)
             os._exit(EXIT_DIED)
         context.log.info("stop_asked", signal=name)
+        systemd.stopping()
         context.stopping.set()
 
     def reconfigure() -> None:

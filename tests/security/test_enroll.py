@@ -5,6 +5,7 @@ it asks, and the registrar believes nothing else."""
 import asyncio
 import json
 import os
+import socket
 import stat
 import sys
 import time
@@ -28,8 +29,8 @@ from shared.messages.registrar import AskIdentities, CreateJoinToken, Enroll, Re
 from tests import warm
 from tests.contract.test_bus import Catch
 from tests.processes import DaemonProcess, daemons
-from tests.servers import free_port
-from tests.waiting import eventually, wait_until
+from tests.servers import Leashed, free_port
+from tests.waiting import PATIENCE_S, eventually, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -384,3 +385,43 @@ def test_a_personal_pool_says_that_it_needs_none(tmp_path):
         assert "a personal pool needs no users of a broker" in done.stderr
     finally:
         pool.close()
+
+
+def test_a_machine_that_is_set_up_starts_as_its_unit_says(world, tmp_path):
+    """`roost setup execution-point -root`: then what systemd would do, by the files alone."""
+    root, name = tmp_path / "machine", "ep7.example.org"
+    world.create("-role", "startd", "-name", name)
+    words = ("setup", "execution-point", "-root", str(root), "-name", name, "-token-file", "join")
+    said = world.roost(*words, token=False)
+    assert "wrote /etc/systemd/system/roost-startd.service" in said
+    assert world.roost(*words, token=False).count("wrote") == said.count("wrote") - 1  # the first file stays
+    unit = dict(
+        line.partition("=")[::2]
+        for line in (root / "etc/systemd/system/roost-startd.service").read_text().splitlines()
+        if "=" in line
+    )
+    secret = root / unit["EnvironmentFile"].removeprefix("/")
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    local = root / "etc/condor/config.d/00-roost-execution-point"
+    local.write_text(local.read_text().replace(" /etc/", f" {root}/etc/"))
+    first = root / "etc/condor/condor_config"
+    first.write_text(first.read_text().replace(" /etc/", f" {root}/etc/").replace(" /var/", f" {root}/var/"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE_S)
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ROOST_", "_CONDOR_", "CONDOR_"))}
+        env = clean | dict(word.split("=", 1) for word in unit["Environment"].split())
+        env |= dict([secret.read_text().strip().split("=", 1)])
+        env |= {"CONDOR_CONFIG": str(first), "NOTIFY_SOCKET": str(tmp_path / "notify"), "PYTHONPATH": str(ROOT)}
+        env |= {"_CONDOR_RUNBENCHMARKS": "false"}
+        startd = Leashed(unit["ExecStart"].split(), log=tmp_path / "startd.log", env=env, cwd=tmp_path)
+        try:
+            while "READY=1" not in systemd.recv(4096).decode().splitlines():
+                assert startd.returncode is None, startd.tail()
+            wait_until(lambda: world.users()[f"startd.{name}"]["connected"], what="the startd at the broker")
+            startd.terminate()
+            while "STOPPING=1" not in systemd.recv(4096).decode().splitlines():
+                pass
+            assert startd.wait() == 0
+        finally:
+            startd.close()
