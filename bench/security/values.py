@@ -121,6 +121,8 @@ _PLAIN: Final[Mapping[Any, Callable[[Dice], Any]]] = {
 def of(annotation: Any, dice: Dice) -> Any:
     """A value of the type of a message's field."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return of(arguments[0], dice)
     if origin is typing.Literal:
         return dice.choice(arguments)
     if origin in (typing.Union, types.UnionType):

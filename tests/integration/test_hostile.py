@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from shared.bus.api import Exchange, RemoteFailure
 from shared.classad import ClassAd
@@ -137,6 +138,8 @@ EPOCHS = st.sampled_from((-1, 0, 1, 2**63 - 1, 2**63, 2**64 - 1))  # what lies b
 def of(annotation):
     """Values of the type of a field."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return values_of(FieldInfo.from_annotation(annotation))
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if origin in (typing.Union, types.UnionType):
@@ -163,6 +166,9 @@ def values_of(field):
     least = max((one.ge for one in field.metadata if hasattr(one, "ge")), default=None)
     most = min((one.le for one in field.metadata if hasattr(one, "le")), default=None)
     longest = min((one.max_length for one in field.metadata if hasattr(one, "max_length")), default=None)
+    shortest = max((one.min_length for one in field.metadata if hasattr(one, "min_length")), default=0)
+    if shortest and typing.get_origin(field.annotation) is list:
+        return st.lists(of(typing.get_args(field.annotation)[0]), min_size=shortest, max_size=longest)
     if longest is not None:
         return of(field.annotation).map(lambda value: value[:longest])
     if least is None and most is None:
