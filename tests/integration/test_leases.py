@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from services.startd.core.run import run_times
+from shared.classad import ClassAd
 from shared.messages.claims import ActivateClaim, Alive, ClaimRefused, DeactivateClaim, JobReportAck
 from tests.integration.inside import InsidePool
 from tests.spec import spec
@@ -126,6 +127,24 @@ def test_an_orphaned_job_ends_with_its_lease_and_runs_again_when_its_schedd_is_b
 
 
 @spec("LEA-01", "LEA-06")
+def test_a_job_that_is_removed_where_no_startd_lives_leaves_the_queue_after_its_lease(whole, tmp_path):
+    """Nobody can end it there but its nanny, when the lease has passed: before that its slot may still run it."""
+    folder, words = str(tmp_path), "echo $$ > pids; exec sleep 1000"
+    ad = {"Cmd": "/bin/sh", "Arguments": f"-c '{words}'", "Iwd": folder, "ShouldTransferFiles": "NO"}
+    with whole.client() as client:  # not by a submit file, where no lease is below 20 s
+        ad |= {"TransferExecutable": False, "JobLeaseDuration": 5}
+        (job,) = client.submit(ClassAd(ad), [ClassAd()]).ids()
+        wait_until((tmp_path / "pids").exists, what="the start of the job")
+        whole.stop_daemon("startd")
+        client.act("remove", [job])
+        pid = int((tmp_path / "pids").read_text())
+        assert [ad.eval("JobStatus") for ad in client.jobs(job)] == [3], "it left the queue while it may still run"
+        wait_until(lambda: not psutil.pid_exists(pid), what="the end of its process")
+        wait_until(lambda: not list(client.jobs(job)), 110, "the end of the removed job")
+        (ad,) = client.jobs(job, projection=["JobStatus", "NumJobStarts"], history=True)
+        assert (ad.eval("JobStatus"), ad.eval("NumJobStarts")) == (3, 1)
+
+
 async def test_a_further_job_brings_its_own_lease(pool):
     """The interval by which a job without a lease is judged is that of the claim."""
     short = pool.activation(cmd="/bin/sleep", Arguments="1000", JobLeaseDuration=1, job_id="99.0")
