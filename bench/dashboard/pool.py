@@ -410,7 +410,7 @@ class SyntheticPool:
                 ads=[ad.pack() for ad in self._books[start:end]], next=str(end) if end < len(self._books) else ""
             )
         if isinstance(body, Analyze):
-            verdict = "412 slots suit, but are busy: the job waits for one of them."
+            verdict = "It waits for a slot: 412 of 412 that suit are claimed."
             terms = [{"text": 'TARGET.Arch == "X86_64"', "alone": self.slots, "together": self.slots}]
             last = {
                 "reason": "its submitter had all of its share",

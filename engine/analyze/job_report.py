@@ -6,11 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from engine.analyze.report import OUTCOMES, JobReport, Rejection, SlotTerm, Suggestion, Term
+from engine.analyze.report import JobReport, Rejection, SlotTerm, Suggestion, Term
 from engine.analyze.requirements import Requirements
 from engine.analyze.slots import Mask, Slots
 from engine.analyze.suggestions import suggestions
 from engine.analyze.unadvertised import unadvertised
+from engine.reasons import POLICIES, SLOTS, Amount, blockers, nearest, wait
+from engine.reasons import slots as so_many
 from shared.classad import ClassAd
 
 STATES: Final = {
@@ -50,43 +52,54 @@ def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) ->
     view = slots.look()
     needs = Requirements(slots, view, job)
     suits = needs.satisfied & needs.accepted
-    fits_empty = needs.capacity & view.partitionable & ~suits
+    # Dynamic slots in use are parts of a machine that suits as a whole: busy, however they were carved.
+    whole = needs.capacity & view.partitionable & ~view.offline
+    parts = slots.on_machines_of(whole) & view.dynamic & view.claimed & ~suits
     outcomes: dict[str, Mask] = {}
     left = np.ones(len(slots), np.bool_)
 
     def take(outcome: str, rows: Mask) -> None:
-        outcomes[outcome] = left & rows
+        outcomes[outcome] = outcomes.get(outcome, np.zeros(len(slots), np.bool_)) | (left & rows)
         left[rows] = False
 
-    take("short", fits_empty & ~view.offline)
+    if view.draining.any():
+        take("draining", view.draining & ~suits & needs.wanted_when_empty)
+    take("in-use", whole & ~suits)
+    take("claimed", parts)
     take("job-requirements", ~needs.satisfied)
     take("slot-requirements", ~needs.accepted)
     take("waking", view.waking)
     take("offline", view.offline)
-    take("busy", view.claimed)
     take("constraint", view.left_out)
-    for reason in ("no-claim-id", "pending"):
+    take("claimed", view.claimed)
+    for reason in ("no-claim-id", "match-under-way"):
         take(reason, slots.named(name for name, why in slots.unoffered.items() if why == reason))
-    take("available", left.copy())
-    counts = {name: int(outcomes[name].sum()) for name in OUTCOMES}
+    take("free", left.copy())
+    counts = {name: number for name in SLOTS if name in outcomes and (number := int(outcomes[name].sum()))}
     # Dynamic slots are parts of partitionable ones, which count as a whole.
     eligible = ~view.offline & ~(view.dynamic if view.partitionable.any() else np.zeros(len(slots), np.bool_))
     capacity = int((needs.capacity & eligible).sum())
-    users = slots.users(outcomes["busy"] | (slots.on_machines_of(outcomes["short"]) & view.claimed & view.dynamic))
+    users = slots.users(outcomes["claimed"] | (slots.on_machines_of(outcomes["in-use"]) & view.claimed & view.dynamic))
+    short: tuple[Amount, ...] = ()
+    if "in-use" in counts:
+        static = suits & ~view.partitionable & eligible
+        short = needs.short((whole | static) & ~view.dynamic, view.claimed)
+    code = last.code if state == "idle" and last is not None else ""
     found: tuple[Suggestion, ...] = ()
     if state in ("idle", "held"):
         found = suggestions(needs, eligible, 5 if capacity == 0 else 3)
     return JobReport(
         job=name_of(job),
         state=state,
-        verdict=_verdict(job, state, counts, capacity, len(slots), last),
+        verdict=_verdict(job, state, counts, capacity, last, short, needs, found),
+        blocked_by=blockers(code, counts) if state == "idle" else (),
         slots=len(slots),
         capacity=capacity,
-        outcomes={name: count for name, count in counts.items() if count},
+        outcomes=counts,
         terms=_terms(needs),
         slot_terms=_slot_terms(needs),
         users=dict(users.most_common(MOST_USERS)),
-        short=dict(sorted(needs.short(outcomes["short"]).items())),
+        short=short,
         owner_state=int((view.owner & ~needs.accepted).sum()),
         suggestions=found,
         last=last if state == "idle" else None,
@@ -110,7 +123,14 @@ def _slot_terms(needs: Requirements) -> tuple[SlotTerm, ...]:
 
 
 def _verdict(
-    job: ClassAd, state: str, counts: dict[str, int], capacity: int, total: int, last: Rejection | None
+    job: ClassAd,
+    state: str,
+    counts: dict[str, int],
+    capacity: int,
+    last: Rejection | None,
+    short: tuple[Amount, ...],
+    needs: Requirements,
+    found: tuple[Suggestion, ...],
 ) -> str:
     """One sentence for who reads only one."""
     if state == "held":
@@ -122,27 +142,48 @@ def _verdict(
         return f"It is {state}{f' on {host}' if host else ''}."
     if slot := job.eval_string("RoostMatchedSlot"):
         return f"It is matched with {slot}; it runs once that has answered."
-    if not total:
+    cause = nearest(counts)
+    if not cause:
         return "There are no slots in the pool."
-    if counts["available"]:
-        some = _slots(counts["available"], "could", "could")
-        if last is None:
+    policy = last is not None and last.code in POLICIES
+    if cause == "free":
+        some = _slots(counts["free"], "could", "could")
+        if last is None or (last.code and not policy):
             return f"{some} run it now; it waits for the next negotiation cycle."
         return f"{some} run it now, but the last cycle gave it none: {last.reason}."
-    if counts["pending"] or counts["no-claim-id"]:
-        return "Slots that suit are not on offer at this moment; it may get one in a moment."
-    waking = _slots(counts["waking"], "that sleeps is", "that sleep are")
-    if capacity:
-        wait = "1 slot suits, but is not free: the job waits for it."
-        if capacity > 1:
-            wait = f"{capacity} slots suit, but none is free: the job waits for one."
-        return f"{wait} {waking} to be woken." if counts["waking"] else wait
-    if counts["waking"]:
-        return f"The machines that suit sleep. {waking} to be woken: the job waits for that."
-    if counts["offline"]:
+    besides = f" Besides, {last.reason.partition('; besides,')[0]}." if policy and last is not None else ""
+    if cause in ("match-under-way", "no-claim-id"):
+        return f"Slots that suit are not on offer at this moment; it may get one in a moment.{besides}"
+    waking = ""
+    if counts.get("waking"):
+        waking = f" {_slots(counts['waking'], 'that sleeps is', 'that sleep are')} to be woken."
+    if cause in ("claimed", "in-use"):
+        return f"It {wait(counts, short)}.{waking}{besides}"
+    if cause == "draining":
+        return f"It {wait(counts)}.{waking}{besides}"
+    if cause == "waking":
+        return f"The machines that suit sleep.{waking.removesuffix('.')}: the job waits for that."
+    if cause == "offline":
         return "The machines that suit sleep: one is woken when a cycle finds no other slot for the job."
-    if counts["slot-requirements"]:
+    if cause == "constraint":
+        return f"{_slots(counts[cause], 'suits', 'suit')}, but NEGOTIATOR_SLOT_CONSTRAINT leaves out all that do."
+    if cause == "slot-requirements":
         return "Slots satisfy its Requirements, but none accepts it: it does not run as things are."
+    return _impossible(needs, found)
+
+
+def _impossible(needs: Requirements, found: tuple[Suggestion, ...]) -> str:
+    """That no slot satisfies the job, and what stands in the way if it is one thing."""
+    changes = found[0].changes if found else ()
+    if len(changes) == 1 and changes[0].action == "set":
+        (one,) = changes
+        return (
+            f"No slot satisfies its Requirements: {one.what} is {one.was}, and with {one.to} "
+            f"{so_many(found[0].gains)} would; it does not run as things are."
+        )
+    none = [each.conjunct.text for each in needs.mine if not each.emptied.any()]
+    if len(none) == 1:
+        return f"No slot satisfies its Requirements: for none is {none[0]} true; it does not run as things are."
     return "No slot satisfies its Requirements: it does not run as things are."
 
 

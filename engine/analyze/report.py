@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any
 
-#: Where a slot stands towards an idle job. Every slot is counted under exactly one of them.
-OUTCOMES: Final = {
-    "available": "would run the job now",
-    "busy": "suit, but are claimed",
-    "short": "are partitionable and would suit, but too much of them is in use",
-    "pending": "suit, and are promised to a job that was matched a moment ago",
-    "no-claim-id": "suit, but have not sent their claim id yet",
-    "constraint": "suit, but NEGOTIATOR_SLOT_CONSTRAINT leaves them out",
-    "waking": "suit, but sleep, and are to be woken for jobs that wait",
-    "offline": "suit, but sleep",
-    "job-requirements": "do not satisfy the job's Requirements",
-    "slot-requirements": "do not accept the job (their START or Requirements)",
-}
+from engine.reasons import Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +62,24 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """All about one job. `outcomes` has the keys of OUTCOMES that occur and sums up to `slots`; `users`: who has the
-    slots that suit but are busy, with how many; `short`: the amount that is short, with how many slots; `capacity`:
-    slots that suit, partitionable ones taken as empty, whoever has them now; `unadvertised`: attributes that its
-    Requirements read and that no slot here ever has, though HTCondor's do, with the reason."""
+    """All about one job. `verdict`: one sentence for who reads only one. `blocked_by`: what has to be lifted before a
+    cycle matches it, see reasons.blockers; empty: nothing, or it is not idle. `outcomes` has the codes of reasons.SLOTS
+    that occur and sums up to `slots`; `users`: who has the slots that suit but are busy, with how many; `short`: what
+    is short on slots in use, see reasons.Amount; `capacity`: slots that suit, partitionable ones taken as empty,
+    whoever has them now; `unadvertised`: attributes that its Requirements read and that no slot here ever has, though
+    HTCondor's do, with the reason."""
 
     job: str
     state: str  # idle, running, held, ...: JobStatus in words
     verdict: str
+    blocked_by: tuple[str, ...] = ()
     slots: int = 0
     capacity: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     terms: tuple[Term, ...] = ()
     slot_terms: tuple[SlotTerm, ...] = ()
     users: Mapping[str, int] = field(default_factory=dict)
-    short: Mapping[str, int] = field(default_factory=dict)
+    short: tuple[Amount, ...] = ()
     owner_state: int = 0  # slots that do not accept the job and are in state Owner
     suggestions: tuple[Suggestion, ...] = ()
     last: Rejection | None = None

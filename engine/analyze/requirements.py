@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.analyze.expressions import bound, reads, renamed
+from engine.analyze.expressions import bound, renamed
 from engine.analyze.report import SlotTerm
 from engine.analyze.slots import Mask, Slots, View
+from engine.reasons import Amount, amounts
 from shared.classad import ClassAd
 from shared.classad.columnar import OTHER_SIDE, Conjunct
-from shared.classad.expr import Expr
+from shared.classad.expr import Expr, fold
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,21 +110,29 @@ class Requirements:
             return now
         return np.where(self.view.partitionable, matching.values(other, self.job, side), now)
 
-    def short(self, rows: Mask) -> dict[str, int]:
-        """By the amount (Cpus, Memory, ...) that these partitionable slots have too little of now, how many have."""
-        found: dict[str, Mask] = {}
-        for each in self.conditions:
-            expr = each.conjunct.expr
-            if expr is None:
-                continue
-            failing = np.zeros(len(self.slots), np.bool_)
-            failing[each.rows] = ~each.conjunct.mask & each.emptied
-            failing &= rows
-            if failing.any():
-                for key in reads(expr, each.conjunct.side, self.job_has).slot & self.slots.consumables.keys():
-                    name = self.slots.consumables[key]
-                    found[name] = found.get(name, np.zeros(len(self.slots), np.bool_)) | failing
-        return {name: int(mask.sum()) for name, mask in found.items()}
+    def short(self, rows: Mask, used: Mask) -> tuple[Amount, ...]:
+        """What of these slots, as empty ones would suit, the job finds too little of now. used: static ones that
+        somebody has, of which nothing is left."""
+        asked = {name: self.job.eval(f"Request{name}") for name in self.slots.consumables.values()}
+        told = {name: float(one) for name, one in asked.items() if isinstance(one, int | float)}
+        number = self.slots.numbers
+
+        def left(name: str) -> NDArray[np.float64]:
+            return np.where(used, 0.0, number(name))
+
+        def whole(name: str) -> NDArray[np.float64]:
+            has = number(self.slots.totals[fold(name)])
+            return np.where(has > 0, has, number(name))
+
+        return amounts(told, whole, left, rows)
+
+    @cached_property
+    def wanted_when_empty(self) -> Mask:
+        """Where the job's Requirements would be true, were partitionable slots empty."""
+        result = np.ones(len(self.slots), np.bool_)
+        for each in self.mine:
+            result[each.rows] &= each.emptied
+        return result
 
     def rejects(self) -> list[SlotTerm]:
         """The slots' conditions, each text once."""

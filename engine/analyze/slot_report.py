@@ -62,7 +62,7 @@ def _verdict(slots: Slots, name: str, ad: ClassAd, jobs: int, fits: int) -> str:
         state = "It sleeps, and is to be woken" if waking else "It sleeps"
     elif ad.eval("State") in ("Claimed", "Preempting") and ad.eval("PartitionableSlot") is not True:
         state = f"It is claimed by {user}" if isinstance(user, str) else "It is claimed"
-    elif slots.unoffered.get(name) == "pending":
+    elif slots.unoffered.get(name) == "match-under-way":
         state = "It is promised to a job that was matched a moment ago"
     elif slots.unoffered.get(name) == "no-claim-id":
         state = "It has not sent its claim id yet"

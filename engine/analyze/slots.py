@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shared.classad import ClassAd, parse_expr
 from shared.classad.columnar import Matching, Table
 from shared.classad.columnar.column import STRING
-from shared.classad.expr import Expr, fold
+from shared.classad.expr import AttrRef, Expr, fold
 
 Mask = NDArray[np.bool_]
 
@@ -25,6 +25,7 @@ COLUMNS: Final = (
     "partitionableslot",
     "dynamicslot",
     "offline",
+    "draining",
     "machinelastmatchtime",
     "remoteuser",
     "accountinggroup",
@@ -38,10 +39,12 @@ _SCOPES: Final = frozenset(("my", "self", "target", "other", "parent", "root", "
 #: Names that a job's conditions can lead to; beyond that columns are read as they are met.
 _MOST_NAMES: Final = 500
 CACHE_BYTES: Final = 32 << 20
+_MY: Final = AttrRef("MY")
 _CLAIMED: Final = parse_expr('State == "Claimed" || State == "Preempting"')
 _OWNER: Final = parse_expr('State == "Owner"')
 _PARTITIONABLE: Final = parse_expr("PartitionableSlot =?= true")
 _DYNAMIC: Final = parse_expr("DynamicSlot =?= true")
+_DRAINING: Final = parse_expr("Draining =?= true")
 _OFFLINE: Final = parse_expr("Offline =?= true")
 #: Collectors write it into the ad of a slot that sleeps when a job is matched with it; who is awake has none.
 _CALLED: Final = parse_expr("Offline =?= true && MachineLastMatchTime =!= undefined")
@@ -50,10 +53,11 @@ _CALLED: Final = parse_expr("Offline =?= true && MachineLastMatchTime =!= undefi
 class Slots:
     """A table of slot ads by name, as of its last flush, with `now` for time() in their expressions.
 
-    `unoffered`: by the name of a slot, why a cycle would not hand it out though it suits: "pending" or "no-claim-id"
-    (see report.OUTCOMES); `constraint`: a condition that slots must satisfy for that, None: none; `waking`: slots
-    that sleep and that jobs are matched with. `patience` is called often and may raise to end an explanation that takes
-    too long. The table may get further columns and another order of rows, so nobody else may use it meanwhile.
+    `unoffered`: by the name of a slot, why a cycle would not hand it out though it suits: "match-under-way" or
+    "no-claim-id" (see reasons.SLOTS); `constraint`: a condition that slots must satisfy for that, None: none;
+    `waking`: slots that sleep and that jobs are matched with. `patience` is called often and may raise to end an
+    explanation that takes too long. The table may get further columns and another order of rows, so nobody else may
+    use it meanwhile.
     """
 
     def __init__(
@@ -103,9 +107,15 @@ class Slots:
             owner=mask(_OWNER),
             partitionable=mask(_PARTITIONABLE),
             dynamic=mask(_DYNAMIC),
+            draining=mask(_DRAINING),
             offline=mask(_OFFLINE),
             waking=mask(_OFFLINE) & (mask(_CALLED) | self.named(self.waking)),
         )
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """An attribute of each slot; 0 where it is no number."""
+        found: NDArray[np.float64] = np.nan_to_num(self.matching.values(AttrRef(name, _MY)))
+        return found
 
     def named(self, names: Iterable[str]) -> Mask:
         """Those of these names that are there."""
@@ -140,12 +150,13 @@ class Slots:
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """Masks over the rows. `claimed`: static and dynamic slots that have a user; `left_out`: by the constraint;
-    `offline`: they sleep; `waking`: and a job is matched with them."""
+    `draining`: their machine is drained; `offline`: they sleep; `waking`: and a job is matched with them."""
 
     claimed: Mask
     owner: Mask
     partitionable: Mask
     dynamic: Mask
+    draining: Mask
     offline: Mask
     waking: Mask
     left_out: Mask

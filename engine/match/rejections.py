@@ -12,42 +12,19 @@ from typing import Final
 import numpy as np
 
 from engine.fairshare.group_negotiation import GroupResult
+from engine.match.budget import TOLERANCE
 from engine.match.concurrency_limits import explain as explain_limit
 from engine.match.matchmaker import Matchmaker, OpenRequest
 from engine.match.model import Rejected
-from engine.match.slot_arrays import Bools
+from engine.match.slot_arrays import Bools, Floats
+from engine.reasons import CODES, NEVER, Amount, amounts, explained, nearest, slots, wait
+from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
 from shared.classad.columnar import OTHER_SIDE, Conjunct
 from shared.classad.columnar.column import BOOL, OTHER
+from shared.classad.expr import fold
 from shared.classad.unparse import unparse
 
-#: What keeps a slot from a request, with what is said of so many slots. The first of them that holds counts.
-SLOTS: Final = {
-    "in-use": "have too much in use for the job",
-    "job-requirements": "do not satisfy the job's Requirements",
-    "draining": "are being drained",
-    "slot-requirements": "do not accept the job (their START or Requirements)",
-    "offline": "sleep",
-    "no-claim-id": "have not sent their claim id yet",
-    "match-under-way": "are kept for a match that is on its way",
-    "shutting-down": "are about to shut down",
-    "taken": "were given to other jobs in this cycle",
-    "claimed": "are busy",
-    "consumed": "have not enough left",
-    "free": "suit",
-}
-#: The same of one slot, by the first word.
-_OF_ONE: Final = {"are": "is", "do": "does", "have": "has", "sleep": "sleeps", "suit": "suits", "were": "was"}
-#: What decided about a request.
-CODES: Final = {
-    "no-match": "no slot suits that is free",
-    "taken": "the slots that suit were given to others",
-    "share": "the submitter has used up its share of the pool",
-    "ceiling": "the submitter is at its ceiling",
-    "quota": "the submitter's group has used up its quota",
-    "limit": "a concurrency limit is reached",
-    "out-of-time": "the time for this submitter, schedd or cycle was over",
-}
 #: Policies named for each request; a pool may have thousands.
 _MOST: Final = 20
 
@@ -64,9 +41,11 @@ def rejections(matchmaker: Matchmaker, plans: Sequence[GroupResult]) -> tuple[Re
 
 
 def full_groups(matchmaker: Matchmaker, plans: Sequence[GroupResult]) -> frozenset[str]:
-    """Groups whose quota leaves no room for any slot."""
+    """Groups whose quota leaves no room for any slot. (The lightest may weigh nothing, of which all is in use.)"""
     return frozenset(
-        plan.group for plan in plans if matchmaker.tree and plan.allocated - plan.in_use < matchmaker.lightest
+        plan.group
+        for plan in plans
+        if matchmaker.tree and plan.allocated - plan.in_use < max(matchmaker.lightest, TOLERANCE)
     )
 
 
@@ -82,38 +61,45 @@ def _rejected(matchmaker: Matchmaker, open_request: OpenRequest, full: Container
         return Rejected(
             open_request.submitter, open_request.request, open_request.left, code, reason, Counter(), Counter()
         )
-    counts, details = found
+    counts, details, short = found
     if code == "no-match" and not counts.get("free") and counts.get("taken"):
         code = "taken"
     suited = counts.get("free", 0) + counts.get("taken", 0)
-    suit = f"{suited} of {_slots(total)} {'suits' if suited == 1 else 'suit'}"
+    suit = f"{suited} of {slots(total)} {'suits' if suited == 1 else 'suit'}"
     if (
         counts.get("free")
         and code in ("share", "no-match")
         and matchmaker.tree.group_of(open_request.submitter) in full
     ):
         code = "quota"
-    elif code == "share" and not suited:
-        code = "no-match"
+    elif not suited and (code == "share" or (code in ("limit", "ceiling") and nearest(counts) in ("", *NEVER))):
+        code = "no-match"  # that is what has to change first
     if code == "limit":
         limit = matchmaker.counters
         reason = explain_limit(limit.config, name, limit.in_use.get(name, 0.0))
+        if not suited:
+            reason += f"; besides, it {wait(counts, short)}"
     elif code == "share":
         reason = f"{suit}, but {open_request.submitter} has used up its share of the pool for this cycle"
     elif code == "quota":
         reason = f"{suit}, but the group of {open_request.submitter} has used up its quota"
     elif code == "ceiling":
         reason = f"{suit}, but {open_request.submitter} is at its ceiling"
+        if not suited:
+            reason = f"{open_request.submitter} is at its ceiling; besides, it {wait(counts, short)}"
     elif code == "out-of-time":
         reason = f"the time for {open_request.submitter} in this cycle was over"
     elif code == "taken":
         reason = f"{suit}, but {'was' if suited == 1 else 'were'} given to other jobs in this cycle"
     else:
-        reason = explain(counts, total)
+        spared = matchmaker.preemption is not None and details["claimed:not preferred"] == counts.get("claimed", 0) > 0
+        reason = explained(counts, total, short, spared=spared)
     return Rejected(open_request.submitter, open_request.request, open_request.left, code, reason, counts, details)
 
 
-def _counted(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[str], Counter[str]] | None:
+def _counted(
+    matchmaker: Matchmaker, open_request: OpenRequest
+) -> tuple[Counter[str], Counter[str], tuple[Amount, ...]] | None:
     """As `count`; None where the time of the request's submitter or schedd does not suffice."""
     limits = matchmaker.time_limits
     matchmaker.asks(open_request.submitter)
@@ -124,8 +110,8 @@ def _counted(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter
         return None
 
 
-def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[str], Counter[str]]:
-    """Slots by the first cause; and by cause with a detail."""
+def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[str], Counter[str], tuple[Amount, ...]]:
+    """Slots by the first cause; by cause with a detail; and what slots in use have too little of."""
     arrays = matchmaker.arrays
     counts: Counter[str] = Counter()
     details: Counter[str] = Counter()
@@ -150,10 +136,18 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
             out("job-requirements", _failed(each, arrays.size), each.text)
     refused = ~matchmaker.suits(open_request)
     draining = arrays.frame.columns["draining"]
-    out("draining", refused & (draining.tag == BOOL) & (draining.number == 1))
-    parts = rest & refused & arrays.partitionable
-    if parts.any():
-        out("in-use", parts & arrays.suits_when_empty(job))
+    drained = rest & refused & (draining.tag == BOOL) & (draining.number == 1)
+    if drained.any():
+        out("draining", drained & arrays.wanted_when_empty(job))
+    short: tuple[Amount, ...] = ()
+    parts = rest & arrays.partitionable
+    if parts.any() and np.any(refused & (parts | arrays.parts)):
+        whole = parts & arrays.suits_when_empty(job)
+        in_use = whole & refused
+        if in_use.any():
+            short = _short(matchmaker, job, whole | (rest & ~refused & ~arrays.partitionable))
+            out("in-use", in_use)
+        out("claimed", refused & arrays.parts_of(whole), "part-of-machine")
     for each, is_of_use in zip(conjuncts, of_use, strict=True):
         if is_of_use:
             out("job-requirements", _failed(each, arrays.size), each.text)
@@ -174,13 +168,33 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
     if arrays.resources:
         machines = np.flatnonzero(rest & arrays.partitionable)
         if len(machines):
-            short = np.zeros(arrays.size, np.bool_)
-            short[machines[~matchmaker.has_room(open_request, machines)]] = True
-            out("consumed", short)
+            too_small = np.zeros(arrays.size, np.bool_)
+            too_small[machines[~matchmaker.has_room(open_request, machines)]] = True
+            out("consumed", too_small)
     free = int(np.count_nonzero(rest))
     if free:
         counts["free"] = free
-    return counts, details
+    return counts, details, short
+
+
+def _short(matchmaker: Matchmaker, job: ClassAd, rows: Bools) -> tuple[Amount, ...]:
+    """What of these slots is short for the job. What a static slot has is free while nobody has the slot."""
+    arrays = matchmaker.arrays
+    asked = {name: job.eval(f"Request{name}") for name in arrays.resources if fold(name) in arrays.free}
+    had = (arrays.claimed | arrays.taken) & ~arrays.partitionable
+
+    def left(name: str) -> Floats:
+        return np.nan_to_num(np.where(had, 0.0, arrays.free[fold(name)].number))
+
+    def whole(name: str) -> Floats:
+        return np.nan_to_num(arrays.whole(fold(name)).number)
+
+    return amounts(
+        {name: float(one) for name, one in asked.items() if isinstance(one, int | float)},
+        whole,
+        left,
+        rows & ~arrays.parts & ~arrays.asleep(),
+    )
 
 
 def _failed(conjunct: Conjunct, size: int) -> Bools:
@@ -203,23 +217,3 @@ def _policies(matchmaker: Matchmaker, open_request: OpenRequest, rest: Bools, de
     for index in np.argsort(-number, kind="stable")[:_MOST].tolist():
         text = unparse(arrays.frame.codes.exprs[int(codes[index])])
         details[f"slot-requirements:START = {text}"] += int(number[index])
-
-
-def explain(counts: Counter[str], total: int) -> str:
-    """One sentence: how many slots there are and where they failed."""
-    if total == 0:
-        return "there are no slots in the pool"
-    parts = [_said(code, number) for code, number in counts.most_common()]
-    return f"of {_slots(total)}, " + ", ".join(parts)
-
-
-def _slots(number: int) -> str:
-    return "1 slot" if number == 1 else f"{number} slots"
-
-
-def _said(code: str, number: int) -> str:
-    """What is said of so many slots."""
-    if number != 1:
-        return f"{number} {SLOTS[code]}"
-    verb, _, rest = SLOTS[code].partition(" ")
-    return f"1 {_OF_ONE[verb]} {rest.replace('their', 'its')}".rstrip()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.match.model import CycleConfig, Slots
 from shared.classad import ClassAd, evaluate, parse_expr, unparse
-from shared.classad.columnar import Frame, Matching, Table
+from shared.classad.columnar import OTHER_SIDE, Frame, Matching, Table
 from shared.classad.columnar.column import ABSENT, BOOL, INT, OTHER, REAL, STRING, Column
 from shared.classad.columnar.frame import numbers
 from shared.classad.expr import AttrRef, Expr, fold
@@ -38,6 +38,7 @@ NAMES: Final = (
     "cpus",
     "memory",
     "disk",
+    "machine",
     "machineresources",
     "consumptioncpus",
     "currentrank",
@@ -112,19 +113,51 @@ class SlotArrays:
     def suits_when_empty(self, job: ClassAd) -> Bools:
         """(n,) bool: where job and slot would match, were nothing of partitionable slots in use. Where an ad does not
         tell a whole amount it is what was left."""
+        suits = self._emptied().match(job)
+        self.check()
+        return suits
+
+    def wanted_when_empty(self, job: ClassAd) -> Bools:
+        """(n,) bool: where the job's own Requirements would be true then, whatever the slot's are."""
+        wanted = np.ones(self.size, np.bool_)
+        for each in self._emptied().conjuncts(job):
+            if each.side == OTHER_SIDE:
+                wanted[each.start : each.stop] &= each.mask
+        self.check()
+        return wanted
+
+    def _emptied(self) -> Matching:
         empty = self.emptied
         if not self._is_emptied:
             frame = empty.table
             assert isinstance(frame, Frame)
             columns = {name: self.frame.columns[name] for name in self.frame.replaced}
-            frame.replace(columns | {key: self._whole(key, left) for key, left in self.free.items()})
+            frame.replace(columns | {key: self.whole(key) for key in self.free})
             empty.now, empty.meter = self.matching.now, self.matching.meter
             self._is_emptied = True
-        suits = empty.match(job)
-        self.check()
-        return suits
+        return empty
 
-    def _whole(self, key: str, left: Column) -> Column:
+    @property
+    def parts(self) -> Bools:
+        """(n,) bool: dynamic slots."""
+        dynamic = self.frame.columns["dynamicslot"]
+        found: Bools = (dynamic.tag == BOOL) & (dynamic.number == 1)
+        return found
+
+    def parts_of(self, machines: Bools) -> Bools:
+        """(n,) bool: dynamic slots in use on the machines that these slots are on."""
+        column = self.frame.columns["machine"]
+        known = column.tag == STRING
+        parts: Bools = self.parts & self.claimed & known
+        return parts & np.isin(column.code, column.code[machines & known])
+
+    def asleep(self) -> Bools:
+        """(n,) bool: slots that sleep."""
+        return next(rows for code, rows in self.barred if code == "offline")
+
+    def whole(self, key: str) -> Column:
+        """How much of a resource (of `free`) slots have in all: what is left of it where they do not tell."""
+        left = self.free[key]
         whole = self.frame.columns[whole_amount(key)]
         told = (whole.tag == INT) | (whole.tag == REAL)
         return numbers(np.where(told, whole.number, left.number), np.where(told, whole.tag, left.tag))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from engine.analyze import Slots, WaitingRequest, explain_job, explain_slot, to_map
 from engine.analyze.job_report import name_of, state_of
-from engine.analyze.report import OUTCOMES
+from engine.reasons import SLOTS, amount, said
 from roost.cli import output
 from roost.cli.job_selection import constraint, is_id
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
@@ -207,20 +207,28 @@ def _slots_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
     yield paint.strong("  Slots")
     outcomes: Mapping[str, int] = report["outcomes"]
     width = len(str(report["slots"]))
-    for outcome, meaning in OUTCOMES.items():
+    for outcome in SLOTS:
         if outcome in outcomes:
-            count = f"{outcomes[outcome]:>{width}}"
+            number = outcomes[outcome]
+            count = f"{number:>{width}}"
             detail = ""
-            if outcome == "busy" and report["users"]:
+            if outcome == "claimed" and report["users"]:
                 detail = f": {_counts(report['users'])}"
-            elif outcome == "short" and report["short"]:
-                detail = f" ({_counts(report['short'])})"
-                if "busy" not in outcomes and report["users"]:
+            elif outcome == "in-use" and report["short"]:
+                detail = f" ({', '.join(map(_amount, report['short']))})"
+                if "claimed" not in outcomes and report["users"]:
                     detail += f", by {_counts(report['users'])}"
             elif outcome == "slot-requirements" and report["owner_state"]:
                 detail = f" ({report['owner_state']} in state Owner)"
-            yield f"    {paint.good(count) if outcome == 'available' else count}  {meaning}{detail}"
+            meaning = said(outcome, number).partition(" ")[2]
+            yield f"    {paint.good(count) if outcome == 'free' else count}  {meaning}{detail}"
     yield f"    {report['slots']:>{width}}  in all"
+
+
+def _amount(short: Mapping[str, Any]) -> str:
+    name = short["name"]
+    free = f"{amount(name, short['free'])} of {amount(name, short['whole'])} free"
+    return f"{name}: {free}, at most {amount(name, short['most'])} on one"
 
 
 def _terms_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:

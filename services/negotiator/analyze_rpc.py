@@ -229,7 +229,7 @@ class Analyzer:
                 raise TooSlow
 
         unoffered = {name: "no-claim-id" for name in table.keys if not pool.claims.get(name)}
-        unoffered.update(dict.fromkeys(pool.pending, "pending"))
+        unoffered.update(dict.fromkeys(pool.pending, "match-under-way"))
         return Slots(table, pool.now, unoffered, patience, pool.constraint, pool.waking)
 
     def _too_slow(self) -> str:

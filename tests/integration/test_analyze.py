@@ -132,8 +132,11 @@ def test_a_machine_that_is_in_use_is_short_of_something(pool, busy):
 
         wait_until(lambda: sum(report()["users"].values()) == 2, what="the slot's ads")
         found = report()
-        assert (found["outcomes"]["short"], found["short"]) == (1, {"Cpus": 1})
-        assert found["verdict"] == "1 slot suits, but is not free: the job waits for it."
+        assert found["outcomes"] == {"in-use": 1, "claimed": 2}
+        (short,) = found["short"]
+        assert (short["name"], short["asked"], short["whole"], short["free"]) == ("Cpus", 1, 2, 0)
+        assert found["verdict"] == "It waits for a cpu: 2 of 2 are claimed."
+        assert found["blocked_by"] == ["in-use"]
         assert found["suggestions"] == []
         (now,) = client.analysis(f"{busy}.0")["jobs"]
         assert (now["state"], now["also"]) == ("running", 0)

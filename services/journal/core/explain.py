@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-#: Every cause of waiting, with a few words for people. The negotiator's codes are its own (negotiation.reasons), but
+from engine.reasons import nearest
+
+#: Every cause of waiting, with a few words for people. The negotiator's codes are its own (reasons.CODES), but
 #: for `no-match`, which is told apart by what kept most slots away.
 CAUSES: Final[Mapping[str, str]] = {
     "requirements": "no slot satisfies its Requirements",
@@ -42,14 +44,18 @@ CAUSES: Final[Mapping[str, str]] = {
     "held": "it was on hold",
     "unknown": "the journal has no record of that time",
 }
-#: What a slot that suits a job may be doing instead of it, by reasons.SLOTS of the negotiator.
-_BUSY: Final = ("claimed", "consumed", "in-use", "match-under-way", "taken")
-_OTHERS: Final = (
-    ("offline", "offline"),
-    ("shutting-down", "shutting-down"),
-    ("no-claim-id", "slot-starting"),
-    ("draining", "draining"),
-)
+#: The cause where slots decided, by the nearest of reasons.SLOTS.
+_BY_SLOTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("free", "taken", "match-under-way", "claimed", "in-use", "consumed"), "busy"),
+    "no-claim-id": "slot-starting",
+    "shutting-down": "shutting-down",
+    "draining": "draining",
+    "waking": "offline",
+    "offline": "offline",
+    "constraint": "busy",
+    "slot-requirements": "start-policy",
+    "job-requirements": "requirements",
+}
 
 
 def cause_of(code: str, counts: Mapping[str, int]) -> str:
@@ -58,16 +64,7 @@ def cause_of(code: str, counts: Mapping[str, int]) -> str:
         return code if code in CAUSES else "unknown"
     if not sum(counts.values()):
         return "no-slots"
-    if any(counts.get(one) for one in _BUSY):
-        return "busy"
-    for count, cause in _OTHERS:
-        if counts.get(count):
-            return cause
-    if counts.get("slot-requirements"):
-        return "start-policy"
-    if counts.get("job-requirements"):
-        return "requirements"
-    return "busy" if counts.get("free") else "unknown"
+    return _BY_SLOTS.get(nearest(counts) or "?", "unknown")
 
 
 HOUR_MS: Final = 3_600_000

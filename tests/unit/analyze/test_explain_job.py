@@ -6,6 +6,7 @@ import pytest
 
 from engine.analyze import explain_job, to_map
 from engine.analyze.report import Change, Rejection, Suggestion
+from engine.reasons import Amount
 from shared.classad import ClassAd, parse_expr
 from tests.unit.analyze.pools import job, pool, slot
 
@@ -26,7 +27,7 @@ def test_conditions_are_counted_alone_and_together():
         ('TARGET.Arch == "X86_64"', 2, 2),
         ("TARGET.Memory >= RequestMemory", 2, 1),
     ]
-    assert found.outcomes == {"available": 1, "job-requirements": 3}
+    assert found.outcomes == {"free": 1, "job-requirements": 3}
     assert found.slots == 4
     assert found.verdict == "1 slot could run it now; it waits for the next negotiation cycle."
 
@@ -46,19 +47,19 @@ def test_every_slot_is_counted_under_one_outcome():
         slot("new"),
         slot("elsewhere", Site="far"),
         slot("claimed-small", Memory=512, State="Claimed", RemoteUser="bob@pool"),
-        unoffered={"promised": "pending", "new": "no-claim-id", "gone": "pending"},
+        unoffered={"promised": "match-under-way", "new": "no-claim-id", "gone": "match-under-way"},
         waking=["matched", "free", "gone"],
         constraint=parse_expr('Site =!= "far"'),
     )
     found = explain_job(slots, job())
     assert found.outcomes == {
-        "available": 1,
-        "busy": 3,
+        "free": 1,
+        "claimed": 3,
         "waking": 2,
         "offline": 1,
         "job-requirements": 2,
         "slot-requirements": 1,
-        "pending": 1,
+        "match-under-way": 1,
         "no-claim-id": 1,
         "constraint": 1,
     }
@@ -76,7 +77,7 @@ def test_slots_that_refuse_are_told_by_their_first_condition():
         slot("d", Memory=10),
     )
     found = explain_job(slots, job())
-    assert found.outcomes == {"available": 1, "slot-requirements": 2, "job-requirements": 1}
+    assert found.outcomes == {"free": 1, "slot-requirements": 2, "job-requirements": 1}
     assert [(t.text, t.slots, t.accept, t.rejects) for t in found.slot_terms if t.rejects] == [
         ("KeyboardIdle > 900", 3, 1, 1),
         ('TARGET.Owner == "bob"', 1, 0, 1),
@@ -88,7 +89,10 @@ def test_too_much_memory_is_one_change_though_two_conditions_fail():
     found = explain_job(slots, job(RequestMemory=999_999))
     assert found.suggestions == (Suggestion((Change("set", "RequestMemory", to="65536", was="999999"),), 2),)
     assert found.capacity == 0
-    assert found.verdict == "No slot satisfies its Requirements: it does not run as things are."
+    assert found.verdict == (
+        "No slot satisfies its Requirements: RequestMemory is 999999, and with 65536 2 slots would; it does not run as "
+        "things are."
+    )
 
 
 def test_a_constant_is_changed_to_the_nearest_that_helps():
@@ -173,8 +177,10 @@ def test_partitionable_slots_that_are_in_use_are_short_not_unfit():
         pslot("slot1@c", 4, 8192, TotalSlotMemory=512),  # an odd ad: more than the whole is left
     )
     found = explain_job(slots, job(RequestMemory=2048, RequestCpus=3))
-    assert found.outcomes["short"] == 2
-    assert found.short == {"Cpus": 2, "Memory": 2}
+    assert found.outcomes["in-use"] == 2
+    cpus, memory = found.short
+    assert cpus == Amount("Cpus", 3.0, whole=12.0, free=6.0, most=4.0, short=2)
+    assert memory == Amount("Memory", 2048.0, whole=8192.0 + 8192.0 + 512.0, free=8832.0, most=8192.0, short=2)
     assert found.users == {"bob@pool": 1, "carol@pool": 1}
     assert found.capacity == 3
     assert "RequestMemory" not in {c.what for s in found.suggestions for c in s.changes}
@@ -183,7 +189,9 @@ def test_partitionable_slots_that_are_in_use_are_short_not_unfit():
 def test_a_job_that_waits_for_a_busy_pool_is_told_so():
     slots = pool(pslot("slot1@a", 0, 0), slot("slot1_1@a", DynamicSlot=True, State="Claimed", RemoteUser="b"))
     found = explain_job(slots, job(RequestMemory=4096))
-    assert found.verdict == "1 slot suits, but is not free: the job waits for it."
+    assert found.verdict == "It waits for a cpu: 4 of 4 are claimed."
+    assert found.blocked_by == ("in-use",)
+    assert found.outcomes == {"claimed": 1, "in-use": 1}  # the part is no slot that "does not satisfy" anything
     assert found.suggestions == ()
 
 
@@ -209,16 +217,16 @@ def test_verdicts_where_nothing_is_free():
         return explain_job(pool(*ads), job()).verdict
 
     claimed = {"State": "Claimed", "RemoteUser": "bob@pool"}
-    assert verdict(*nodes(2, **claimed)) == "2 slots suit, but none is free: the job waits for one."
+    assert verdict(*nodes(2, **claimed)) == "It waits for a slot: 2 of 2 that suit are claimed."
     asleep, called = slot("s", Offline=True), slot("c", Offline=True, MachineLastMatchTime=900)
     assert verdict(asleep) == "The machines that suit sleep: one is woken when a cycle finds no other slot for the job."
     assert verdict(asleep, called) == (
         "The machines that suit sleep. 1 slot that sleeps is to be woken: the job waits for that."
     )
     assert verdict(slot("busy", **claimed), called) == (
-        "1 slot suits, but is not free: the job waits for it. 1 slot that sleeps is to be woken."
+        "It waits for a slot: 1 of 1 that suit is claimed. 1 slot that sleeps is to be woken."
     )
-    promised = explain_job(pool(slot("a"), unoffered={"a": "pending"}), job()).verdict
+    promised = explain_job(pool(slot("a"), unoffered={"a": "match-under-way"}), job()).verdict
     assert promised == "Slots that suit are not on offer at this moment; it may get one in a moment."
 
 
@@ -261,7 +269,7 @@ def test_reports_are_plain_values():
 
     said = to_map(explain_job(pool(slot("a"), slot("b", Memory=1)), job(), Rejection("x", counts={"taken": 1})))
     assert json.loads(json.dumps(said)) == said
-    assert said["outcomes"] == {"available": 1, "job-requirements": 1}
+    assert said["outcomes"] == {"free": 1, "job-requirements": 1}
     assert said["suggestions"][0]["changes"][0] == {
         "action": "set",
         "what": "RequestMemory",
@@ -289,5 +297,5 @@ def test_columns_are_read_in_one_go(monkeypatch):
     plain = type(slots.table)._read
     monkeypatch.setattr(type(slots.table), "_read", lambda *args: passes.append(args[2]) or plain(*args))
     wanted = job("Wish && TARGET.Gamma == Word", Wish="=TARGET.Alpha == 1 && Beta > Number", Number=1, Word="x")
-    assert explain_job(slots, wanted).outcomes == {"available": 3}
+    assert explain_job(slots, wanted).outcomes == {"free": 3}
     assert len(passes) == 1

@@ -42,7 +42,7 @@ def test_requests_are_told_apart_by_what_fails():
         ({"Offline": True}, "", "It sleeps; no idle jobs wait."),
         ({"Offline": True}, "waking", "It sleeps, and is to be woken; no idle jobs wait."),
         ({"Offline": True, "MachineLastMatchTime": 9}, "", "It sleeps, and is to be woken; no idle jobs wait."),
-        ({}, "pending", "It is promised to a job that was matched a moment ago; no idle jobs wait."),
+        ({}, "match-under-way", "It is promised to a job that was matched a moment ago; no idle jobs wait."),
         ({}, "no-claim-id", "It has not sent its claim id yet; no idle jobs wait."),
     ],
 )

@@ -63,7 +63,7 @@ def test_counts_are_the_evaluators_and_suggestions_keep_their_word(seed):
 
     assert sum(found.outcomes.values()) == len(ads)
     assert found.outcomes.get("job-requirements", 0) == sum(not half_match(wanted, ad, now=NOW) for ad in ads)
-    assert found.capacity == suiting(wanted) == found.outcomes.get("available", 0) + found.outcomes.get("busy", 0)
+    assert found.capacity == suiting(wanted) == found.outcomes.get("free", 0) + found.outcomes.get("claimed", 0)
     for position, term in enumerate(found.terms):
         alone, together = wanted.copy(), wanted.copy()
         alone["Requirements"] = parse_expr(term.text)

@@ -39,7 +39,7 @@ def test_what_only_the_negotiator_knows_is_told():
     (found,) = ask(
         Analyzer(Seconds()), ads, job(), pending=["slot1@b"], without=["slot1@c"], constraint='Name != "slot1@d"'
     )
-    assert found["outcomes"] == {"available": 1, "pending": 1, "no-claim-id": 1, "constraint": 1}
+    assert found["outcomes"] == {"free": 1, "match-under-way": 1, "no-claim-id": 1, "constraint": 1}
     assert found["also"] == 7
 
 
@@ -58,11 +58,11 @@ def test_the_last_cycle_is_remembered_by_autocluster():
 def test_slots_come_change_and_go_between_questions():
     analyst = Analyzer(Seconds())
     ads = packed(slot("slot1@a"), slot("slot1@b"))
-    assert ask(analyst, ads, job())[0]["outcomes"] == {"available": 2}
+    assert ask(analyst, ads, job())[0]["outcomes"] == {"free": 2}
     ads |= packed(slot("slot1@b", Memory=1), slot("slot1@c", State="Claimed"))
-    assert ask(analyst, ads, job())[0]["outcomes"] == {"available": 1, "busy": 1, "job-requirements": 1}
+    assert ask(analyst, ads, job())[0]["outcomes"] == {"free": 1, "claimed": 1, "job-requirements": 1}
     del ads["slot1@a"]
-    assert ask(analyst, ads, job())[0]["outcomes"] == {"busy": 1, "job-requirements": 1}
+    assert ask(analyst, ads, job())[0]["outcomes"] == {"claimed": 1, "job-requirements": 1}
 
 
 def test_an_ad_that_can_not_be_read_does_not_keep_the_others_from_being_told_of():
@@ -73,7 +73,7 @@ def test_an_ad_that_can_not_be_read_does_not_keep_the_others_from_being_told_of(
 def test_one_machine_only():
     ads = packed(slot("slot1@a"), slot("slot2@a", Memory=1), slot("slot1@b"))
     analyst = Analyzer(Seconds())
-    assert ask(analyst, ads, job(), machine="a")[0]["outcomes"] == {"available": 1, "job-requirements": 1}
+    assert ask(analyst, ads, job(), machine="a")[0]["outcomes"] == {"free": 1, "job-requirements": 1}
     assert ask(analyst, ads, job(), machine="slot1@b")[0]["slots"] == 1
     with pytest.raises(NoSuchSlot, match="no slot or machine 'zz' in the pool"):
         ask(analyst, ads, job(), machine="zz")

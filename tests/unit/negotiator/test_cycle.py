@@ -150,7 +150,9 @@ def test_requirements_must_hold_on_both_sides(text: str) -> None:
     picky_job = run(pool([slot(1)], {"a": [request(1, Requirements=parse_expr(text))]}, {"a": eup(1)}))
     assert not picky_job.matches
     assert picky_job.rejections[0].code == "no-match"
-    assert picky_job.rejections[0].reason == "of 1 slot, 1 does not satisfy the job's Requirements"
+    assert picky_job.rejections[0].reason == (
+        "can not run on any slot as things are (of 1 slot, 1 does not satisfy the job's Requirements)"
+    )
     picky_slot = run(pool([slot(1, 1.0, Requirements=parse_expr(text))], {"a": [request(1)]}, {"a": eup(1)}), PLAIN)
     assert not picky_slot.matches
     assert picky_slot.rejections[0].counts == {"slot-requirements": 1}
@@ -202,7 +204,7 @@ def test_slots_that_are_being_drained_are_told_apart_from_those_whose_policy_ref
     assert [match.slot for match in result.matches] == ["slot3@m"]
     assert result.rejections[0].counts == {"draining": 1, "slot-requirements": 1, "taken": 1}
     alone = run(pool([drained], {"a": [request(1)]}, {"a": eup(1)}))
-    assert alone.rejections[0].reason == "of 1 slot, 1 is being drained"
+    assert alone.rejections[0].reason == ("waits for a slot: 1 is being drained (of 1 slot, 1 is being drained)")
 
 
 CPUS = "TARGET.Cpus >= RequestCpus"
@@ -240,7 +242,9 @@ def test_what_is_in_use_is_looked_at_machine_by_machine() -> None:
     assert [match.slot for match in result.matches] == ["slot3@m"]
     assert result.rejections[0].counts == {"in-use": 2, "job-requirements": 2}
     assert result.rejections[0].reason == (
-        "of 4 slots, 2 have too much in use for the job, 2 do not satisfy the job's Requirements"
+        "waits for 6 cpus on one machine: 13 of 16 are claimed, and the most that one slot has free is 2 (of 4 slots, "
+        "2 have too much in use for the job, "
+        "2 do not satisfy the job's Requirements)"
     )
 
 

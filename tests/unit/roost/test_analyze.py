@@ -59,7 +59,8 @@ def test_a_job_that_never_fits(capsys):
         said(capsys, "analyze 12.0 -jobads jobs.ads")
         == """\
 Job 12.0: idle
-  No slot satisfies its Requirements: it does not run as things are.
+  No slot satisfies its Requirements: RequestMemory is 999999, and with 262144 1 slot would; it does not run as \
+things are.
 
   Slots
     6  do not satisfy the job's Requirements
@@ -89,10 +90,11 @@ Job 12.1: idle
   2 slots could run it now; it waits for the next negotiation cycle.
 
   Slots
-    2  would run the job now
-    2  suit, but are claimed: bob@pool 1, carol@pool 1
-    1  are partitionable and would suit, but too much of them is in use (Cpus 1, Memory 1)
-    1  do not accept the job (their START or Requirements) (1 in state Owner)
+    2  suit and are free
+    1  has too much in use for the job (Cpus: 8 of 76 free, at most 4 on one, Memory: 72.12 GiB of 280 GiB free, at \
+most 64 GiB on one)
+    2  are claimed: bob@pool 1, carol@pool 1
+    1  does not accept the job (its START or Requirements) (1 in state Owner)
     6  in all
 
   What the job requires, and how many slots satisfy it

@@ -91,7 +91,7 @@ JOB  SUBMITTER          SLOT        PREEMPTS
 
 NOTHING FOR FIRST SUBMITTER BECAUSE
           5 13.1  bob@pool  7 of 7 slots suit, but were given to other jobs in this cycle
-          1 14.0  bob@pool  of 7 slots, 7 do not satisfy the job's Requirements
+          1 14.0  bob@pool  can not run on any slot as things are (of 7 slots, 7 do not satisfy the job's Requirements)
 """
     )
 
@@ -184,7 +184,9 @@ def test_several_schedds_are_told_apart(capsys):
 
 def test_nothing_matches_and_nothing_asks(capsys):
     write("jobs.ads", job("false"))
-    assert "1 12.0  alice@pool of 7 slots, 7 do not satisfy" in negotiate(capsys, "-slots")
+    assert "1 12.0  alice@pool can not run on any slot as things are (of 7 slots, 7 do not satisfy" in negotiate(
+        capsys, "-slots"
+    )
     write("jobs.ads")
     assert "0 idle jobs and 7 slots" in negotiate(capsys, "-slots")
     write("slots.ads")
