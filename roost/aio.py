@@ -316,6 +316,10 @@ class AsyncClient:
         """remove, hold, release, ... Returns what became of each job."""
         return await self._do(protocol.act(action, ids, constraint, reason, schedd))
 
+    async def rerun(self, job_id: str, schedd: str = "") -> str:
+        """Submit a job that left the queue once more, as it was. Returns the new job's id."""
+        return await self._do(protocol.rerun(job_id, schedd))
+
     async def edit(
         self, ids: Sequence[str], attributes: Mapping[str, str], *, constraint: str = "", schedd: str = ""
     ) -> dict[str, str]:

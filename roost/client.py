@@ -307,6 +307,10 @@ class Client:
         """remove, hold, release, ... Returns what became of each job."""
         return self._do(protocol.act(action, ids, constraint, reason, schedd))
 
+    def rerun(self, job_id: str, schedd: str = "") -> str:
+        """Submit a job that left the queue once more, as it was. Returns the new job's id."""
+        return self._do(protocol.rerun(job_id, schedd))
+
     def edit(
         self, ids: Sequence[str], attributes: Mapping[str, str], *, constraint: str = "", schedd: str = ""
     ) -> dict[str, str]:

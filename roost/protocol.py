@@ -378,6 +378,11 @@ def act(action: str, ids: Sequence[str], constraint: str, reason: str, schedd: s
     return dict((yield call("POST", "/v1/jobs/action", {"schedd": schedd}, body)))
 
 
+def rerun(job_id: str, schedd: str) -> Plan[str]:
+    found = yield call("POST", f"/v1/jobs/{part(job_id)}/rerun", {"schedd": schedd}, {})
+    return f"{found['cluster']}.{found['first_proc']}"
+
+
 def edit(ids: Sequence[str], attributes: Mapping[str, str], constraint: str, schedd: str) -> Plan[dict[str, str]]:
     body = {"ids": list(ids), "attributes": dict(attributes), "constraint": constraint}
     return dict((yield call("POST", "/v1/jobs/edit", {"schedd": schedd}, body)))

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "negotiate": ("negotiate", "a negotiation cycle on paper: who would get what"),
     "wait": ("wait", "wait until jobs are done"),
     "rm": ("act", "remove jobs"),
+    "rerun": ("rerun", "submit jobs that failed once more"),
     "hold": ("act", "put jobs on hold"),
     "release": ("act", "release held jobs"),
     "suspend": ("act", "have running jobs stand still, on their slots"),
@@ -75,7 +76,7 @@ TOPICS: dict[str, tuple[str, str]] = {
     "start": ("a pool of one's own", "up down demo"),
     "jobs": (
         "submit, follow and change jobs",
-        "submit submit-dag dag q wait rm hold release suspend continue vacate-job qedit prio exec tail history "
+        "submit submit-dag dag q wait rm rerun hold release suspend continue vacate-job qedit prio exec tail history "
         "transfer-data store-cred",
     ),
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from engine.queue.outcome import ATTRIBUTES as OUTCOME_FIELDS
 from roost.cli import printf
 from roost.cli.print_mask import As, integer, real, string, truth
 from shared.classad import UNDEFINED, ClassAd, unparse
@@ -237,6 +238,15 @@ def _past_run_time(_: str, ad: ClassAd) -> str | None:
     return printf.span(whole) if whole else None
 
 
+def _exit(_: object, ad: ClassAd) -> str | None:
+    if integer(ad, "JobStatus") != 4:
+        return None
+    if ad.eval("ExitBySignal") is True:
+        return f"sig {integer(ad, 'ExitSignal') or '?'}"
+    code = integer(ad, "ExitCode")
+    return None if code is None else str(code)
+
+
 def _command(_: str, ad: ClassAd) -> str | None:
     """The program with its path, and its arguments."""
     program = string(ad, "Cmd")
@@ -434,3 +444,5 @@ TABLE: Final[dict[str, As]] = {
 #: What `roost history` shows.
 PAST_RUN_TIME: Final = As("str", render=_past_run_time, needs=("RemoteWallClockTime", "RemoteUserCpu"))
 STATUS_LETTER: Final = As("int", show=_status_letter)
+#: How a job ended: its exit code, or the signal.
+EXIT: Final = As("any", render=_exit, needs=(*OUTCOME_FIELDS, "ExitCode"))

@@ -4,11 +4,12 @@ fetching them all, and shared by all who look (single_flight)."""
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
 from services.gateway.core import dashboard_rows
-from services.gateway.core.dashboard_rows import WaitTimes
+from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
@@ -19,7 +20,7 @@ from shared.daemon.clock import Clock
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
 from shared.messages.base import Envelope, Message
-from shared.messages.events import JobStarted
+from shared.messages.events import JobEnded, JobStarted
 from shared.messages.queue import JobPage, QueryJobs
 from shared.natural_sort import natural_key
 
@@ -30,6 +31,9 @@ MOST_LATE: Final = 50
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 ACCOUNTING_FRESH_S: Final = 2.0
+#: Held jobs that are looked at for why they are, and how long the answer is good, seconds.
+MOST_HELD: Final = 5_000
+HOLDS_FRESH_S: Final = 5.0
 #: A page waits so long for a part of it, seconds, and is shown without.
 PATIENCE_S: Final = 8.0
 #: Where a negotiator does not say: PRIORITY_HALFLIFE's default, seconds.
@@ -48,11 +52,14 @@ class Dashboard(SharesAnswers):
         self._patience_s = patience_s
         super().__init__(clock.monotonic)
         self.waits = WaitTimes()
+        self.ends = Ends()
 
     def on_event(self, envelope: Envelope) -> None:
         """One of roost.events."""
         if isinstance(envelope.body, JobStarted):
             self.waits.started(envelope.body.at, envelope.body.waited_s)
+        elif isinstance(envelope.body, JobEnded):
+            self.ends.ended(envelope.body.at, failed=envelope.body.failed)
 
     # The first page
 
@@ -64,10 +71,12 @@ class Dashboard(SharesAnswers):
             "users": self.busiest(),
             "negotiators": self.negotiators(),
             "hads": self.leaders(),
+            "holds": self.holds(),
         }
         found = await asyncio.gather(*(_told(part, self._patience_s) for part in asked.values()))
         now = self._clock.now()
-        return {"at": now, "waits": self.waits.told(now), **dict(zip(asked, found, strict=True))}
+        told = {"at": now, "waits": self.waits.told(now), "ends": self.ends.told(now)}
+        return {**told, **dict(zip(asked, found, strict=True))}
 
     @shared()
     async def slots(self) -> dict[str, Any]:
@@ -79,6 +88,19 @@ class Dashboard(SharesAnswers):
     async def queue(self) -> dict[str, int]:
         names = ["TotalRunningJobs", "TotalIdleJobs", "TotalHeldJobs", "TotalRemovedJobs", "TotalJobAds"]
         return dashboard_rows.queue(await self._ads("Scheduler", names))
+
+    @shared(HOLDS_FRESH_S)
+    async def holds(self) -> list[dict[str, Any]]:
+        """Held jobs by why, most first: of the first MOST_HELD of them. See dashboard_rows.holds."""
+        found: list[tuple[ClassAd, str]] = []
+        names = ["ClusterId", "ProcId", "HoldReason", "HoldReasonCode", "HoldReasonSubCode"]
+        for schedd in await self._pool.schedds():
+            question = QueryJobs(constraint="JobStatus == 5", projection=names, limit=MOST_HELD - len(found))
+            async for page in self._pool.jobs(schedd, question):
+                found += [(ClassAd.unpack(packed), schedd.name) for packed in page.ads]
+            if len(found) >= MOST_HELD:
+                break
+        return dashboard_rows.holds(found)
 
     async def busiest(self, most: int = 12) -> dict[str, Any]:
         """Submitters with most jobs, and how many have any."""
@@ -198,10 +220,13 @@ class Dashboard(SharesAnswers):
     ) -> dict[str, Any]:
         """{rows, next, totals, schedds, late}: newest first, schedd by schedd. totals: by status, of the whole queues;
         late: clusters of which jobs are to come into the queue, on the first page of queues that nothing filters."""
-        numbers = {text: number for number, text in dashboard_rows.STATUS.items()}
+        if status and status not in dashboard_rows.STATES:
+            near = difflib.get_close_matches(status, dashboard_rows.STATES, 1)
+            mend = f"did you mean {near[0]}?" if near else f"want one of {', '.join(dashboard_rows.STATES)}"
+            raise RemoteFailure("bad-request", f"status={status[:80]}: {mend}")
         named = dashboard_rows.job_named(search)
         constraint = dashboard_rows.all_of(
-            f"JobStatus == {numbers[status]}" if status in numbers else "",
+            dashboard_rows.with_status(status),
             dashboard_rows.of_user(user),
             named or dashboard_rows.looked_for(search, dashboard_rows.JOB_SEARCHED),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -46,6 +47,8 @@ DAY_S: Final = 86400.0
 _EVENTS: Final = 2000
 #: Rows that one picture is made of.
 _ROWS: Final = 500_000
+#: Names among which one like what was asked for is looked for.
+_MOST_NAMES: Final = 20_000
 #: Characters of events in one page: an event of somebody else may be as large as a message, and whoever asks about a
 #: job reads three lists at once (60 to 110 ms for three of 2 MiB).
 PAGE_BYTES: Final = 1 << 19
@@ -208,7 +211,11 @@ def _full_name(connection: sa.Connection, asked: str) -> str:
         return str(found[0])
     if found:
         raise RemoteFailure("bad-request", f"{asked[:80]} may be {', '.join(found)}: name one of them")
-    raise RemoteFailure("not-found", f"the journal knows no submitter {asked[:80]}")
+    known = list(connection.scalars(sa.select(names).where(kind).distinct().limit(_MOST_NAMES)))
+    by_owner = {name.partition("@")[0]: name for name in known}
+    near = difflib.get_close_matches(asked, [*known, *by_owner], 1, 0.75)
+    mend = f"; did you mean {by_owner.get(near[0], near[0])}?" if near else ""
+    raise RemoteFailure("not-found", f"the journal knows no submitter {asked[:80]}{mend}")
 
 
 def _standing_rows(

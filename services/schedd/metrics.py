@@ -40,6 +40,8 @@ class Metrics(MetricSource):
         yield counters(
             "roost_schedd_jobs_held", "Jobs put on hold, by whom (user, or system)", ["by"], updates.held.by_name
         )
+        text = "Jobs that ran to their end, by outcome (succeeded, failed: by a signal or its exit code)"
+        yield counters("roost_schedd_jobs_ended", text, ["outcome"], updates.ended.by_name)
         text = "Runs that are over, by how (completed, killed, requeued, held, failed, lost)"
         yield counters("roost_schedd_runs_ended", text, ["how"], updates.runs.ended.by_name)
         yield counter("roost_schedd_runs_begun", "Runs that were given to a slot", updates.runs.begun)
@@ -98,6 +100,7 @@ class ScheddStatistics:
         return {
             "JobsSubmitted": updates.submitted,
             "JobsStarted": updates.waits.count,
+            "JobsFailed": updates.ended.by_name.get(("failed",), 0),
             "JobsCompleted": events.get(("job.ended",), 0),
             "JobsAccumTimeToStart": int(updates.waits.sum_s),
             **updates.runs.counted(),

@@ -71,6 +71,7 @@ class JobEnded(JobEvent):
     attempt: int
     exit_code: int | None = None
     exit_signal: int | None = None
+    failed: bool = False  # by a signal, or with another exit code than the job's success_exit_code (0)
     ran_s: float
     user_cpu_s: float = 0.0
     sys_cpu_s: float = 0.0

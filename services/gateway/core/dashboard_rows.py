@@ -4,10 +4,13 @@ Pure."""
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from engine.queue.outcome import ATTRIBUTES as OUTCOME_FIELDS
+from engine.queue.outcome import FAILED, failure
 from shared.classad import ClassAd
 from shared.classad.unparse import quote_string as quote
 
@@ -21,6 +24,8 @@ STATUS: Final = {
     6: "TransferringOutput",
     7: "Suspended",
 }
+#: TRUE of jobs in a state, by its name. A job that failed is completed, and a state of its own besides.
+STATES: Final = {name: f"JobStatus == {number}" for number, name in STATUS.items()} | {"Failed": FAILED}
 #: Attributes that slots may be sorted by: the collector keeps these ready.
 SLOT_ORDERS: Final = (
     *("Name", "Machine", "State", "Activity", "Cpus", "Memory", "Disk", "GPUs", "LoadAvg"),
@@ -52,7 +57,15 @@ SLOT_FIELDS: Final = (
 CONDITIONS: Final = {"asleep": "Offline =?= true", "draining": "Draining =?= true"}
 JOB_FIELDS: Final = (
     *("ClusterId", "ProcId", "Owner", "AccountingGroup", "AcctGroup", "JobStatus", "Cmd", "Args", "QDate", "JobPrio"),
-    *("EnteredCurrentStatus", "RemoteHost", "RequestCpus", "RequestMemory", "RemoteWallClockTime", "NumJobStarts"),
+    *(
+        "EnteredCurrentStatus",
+        "RemoteHost",
+        "LastRemoteHost",
+        "RequestCpus",
+        "RequestMemory",
+        "RemoteWallClockTime",
+        "NumJobStarts",
+    ),
     *(
         "HoldReason",
         "HoldReasonCode",
@@ -62,7 +75,8 @@ JOB_FIELDS: Final = (
         "JobCurrentStartDate",
         "JobBatchName",
     ),
-    *("User", "RemoveReason", "LastRejMatchReason"),
+    *("User", "RemoveReason", "LastRejMatchReason", "Out", "Err", "UserLog", "StageInFinish", "RoostRerunOf"),
+    *(name for name in OUTCOME_FIELDS if name not in ("JobStatus", "ExitCode", "ExitSignal")),
 )
 MACHINE_FIELDS: Final = (
     *("Machine", "OpSysAndVer", "OpSysLongName", "Arch", "CpuModel", "DetectedCpus", "DetectedMemory", "TotalCpus"),
@@ -111,6 +125,8 @@ SLOT_SEARCHED: Final = ("Machine", "RemoteOwner")
 SLOT_NAME_SEARCHED: Final = ("Name", "RemoteOwner")
 JOB_SEARCHED: Final = ("Cmd", "Args", "Owner", "JobBatchName")
 LONGEST_SEARCH: Final = 200
+#: What of a reason to be held is about the one job.
+_DIFFERS: Final = re.compile(r"/[^\s,;:'\"]+|[0-9]+(\.[0-9]+)*")
 _SPECIAL: Final = frozenset(r"\.+*?()[]{}|^$")
 
 
@@ -135,7 +151,14 @@ def job(ad: ClassAd, schedd: str) -> dict[str, Any]:
     row["Id"] = f"{row.get('ClusterId', '?')}.{row.get('ProcId', '?')}"
     row["Schedd"] = schedd
     row["Status"] = STATUS.get(row.get("JobStatus", 0), "Unknown")
+    if failed := failure(ad):
+        row["Failure"] = failed
     return row
+
+
+def with_status(name: str) -> str:
+    """TRUE of jobs in this state, one of STATES; empty for no name. Raises KeyError for another one."""
+    return STATES[name] if name else ""
 
 
 def late(ad: ClassAd, schedd: str) -> dict[str, Any]:
@@ -269,6 +292,30 @@ def queue(ads: Iterable[ClassAd]) -> dict[str, int]:
     return totals
 
 
+def holds(jobs: Iterable[tuple[ClassAd, str]]) -> list[dict[str, Any]]:
+    """Held jobs with their schedds as one line a cause, most first: {reason, code, subcode, count, first, schedd}.
+    Numbers and paths in a reason differ from job to job: reasons that are alike but for them are one, told as that of
+    the first job."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for ad, schedd in jobs:
+        row = plain(ad, ("ClusterId", "ProcId", "HoldReason", "HoldReasonCode", "HoldReasonSubCode"))
+        reason = str(row.get("HoldReason", "no reason given"))
+        code, subcode = row.get("HoldReasonCode"), row.get("HoldReasonSubCode")
+        line = found.setdefault(
+            (code, subcode, _DIFFERS.sub("*", reason)),
+            {
+                "reason": reason,
+                "code": code,
+                "subcode": subcode,
+                "count": 0,
+                "first": f"{row.get('ClusterId', '?')}.{row.get('ProcId', '?')}",
+                "schedd": schedd,
+            },
+        )
+        line["count"] += 1
+    return sorted(found.values(), key=lambda one: -one["count"])
+
+
 def cycles(ad: ClassAd) -> list[dict[str, Any]]:
     """The cycles that a negotiator's ad tells of, newest first. Times: seconds since 1970; durations: seconds."""
     found = []
@@ -333,6 +380,23 @@ def accounts(ads: Iterable[ClassAd]) -> tuple[list[dict[str, Any]], list[dict[st
 #: Starts that are remembered, and for how long (seconds).
 MOST: Final = 20_000
 WINDOW_S: Final = 3600.0
+
+
+class Ends:
+    """The jobs that ran to their end within the last hour, at most the last 20,000 of them."""
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[float, bool]] = deque(maxlen=MOST)
+
+    def ended(self, at: float, *, failed: bool) -> None:
+        """At `at` (s since 1970)."""
+        self._ends.append((at, failed))
+
+    def told(self, now: float) -> dict[str, Any]:
+        """{count, failed, window_s}."""
+        while self._ends and self._ends[0][0] < now - WINDOW_S:
+            self._ends.popleft()
+        return {"count": len(self._ends), "failed": sum(failed for _, failed in self._ends), "window_s": WINDOW_S}
 
 
 class WaitTimes:

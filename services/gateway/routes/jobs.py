@@ -1,16 +1,18 @@
 """Routes to jobs: list, count, submit, act on, edit."""
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
+import secrets
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
+from services.gateway.core.rerun import NotAgain, again
 from services.gateway.routes.context import (
     ACTED,
     AD_STREAM,
@@ -36,6 +38,7 @@ from services.gateway.serialization import (
     wants_columns,
 )
 from shared import tracing
+from shared.classad import ClassAd
 from shared.classad.ad import PRIVATE_OF_JOBS
 from shared.classad.expr import fold
 from shared.messages.queue import ActOnJobs, ImportJobs, JobPage, JobsImported, QueryJobs, SubmitJobs, Submitted
@@ -177,6 +180,36 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         answer = await context.pool.ask(found.inbox, body, JobsImported, timeout=60.0)
         note(cluster=answer.cluster)
         return {**answer.model_dump(), "schedd": found.name}
+
+    @app.post(
+        "/v1/jobs/{job_id}/rerun",
+        responses=example({"cluster": 13, "first_proc": 0, "count": 1, "schedd": "ap1"}),
+        tags=["jobs"],
+    )
+    async def rerun(
+        job_id: Annotated[str, Path(max_length=100, description="CLUSTER.PROC of a job that left the queue")],
+        identity: Annotated[Identity, Depends(context.guards.may("jobs.submit"))],
+        schedd: OneSchedd = "",
+    ) -> dict[str, Any]:
+        """Submit a job that left the queue once more, as it was submitted then, for the same user. Its files are read
+        where they lie; one whose files were spooled is to be submitted again."""
+        found = await context.pool.schedd(schedd)
+        question = QueryJobs(ids=[job_id], limit=1, history=True, user=identity.user, admin=identity.admin)
+        ads = [ClassAd.unpack(ad) async for page in context.pool.jobs(found, question) for ad in page.ads]
+        if not ads:
+            raise HTTPException(404, f"there is no job {job_id} in the history of {found.name}")
+        user = str(ads[0].eval("User"))
+        if not (identity.admin or same(user, identity.user)):
+            raise HTTPException(403, f"job {job_id} belongs to {user}")
+        try:
+            ad = again(ads[0], job_id)
+        except NotAgain as error:
+            raise HTTPException(409, str(error)) from error
+        note(job=job_id, schedd=found.name, owner=user)
+        body = SubmitJobs(user=user, submit_id=secrets.token_hex(16), cluster_ad=ad.pack(), procs=[ClassAd().pack()])
+        answer = await context.pool.ask(found.inbox, body, Submitted, timeout=60.0)
+        note(cluster=answer.cluster)
+        return {"cluster": answer.cluster, "first_proc": answer.first_proc, "count": answer.count, "schedd": found.name}
 
     async def carry_out(chosen: Chosen, schedd: str, message: ActOnJobs) -> Response:
         if not chosen.ids and not chosen.constraint:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import ACTIVE, PROTECTED, Job, Shadow, full_ad
+from engine.queue.outcome import success_code
 from services.schedd.core.claim import Claim
 from services.schedd.core.job_changes import JobEffect, LogEvent, Notify, PublishEvent, about, apply_event, requeue
 from services.schedd.core.job_states import JobEvent
@@ -239,10 +240,22 @@ def skip(
         )
 
     ended = JobEnded(
-        **about(schedd, job, now), slot="", attempt=0, exit_code=exit_code, exit_signal=exit_signal, ran_s=0.0
+        **about(schedd, job, now),
+        slot="",
+        attempt=0,
+        exit_code=exit_code,
+        exit_signal=exit_signal,
+        failed=_has_failed(schedd, job, exit_code, exit_signal, now),
+        ran_s=0.0,
     )
     after = apply_event(schedd, table, job, JobEvent.SKIP, now).effects
     return LogEvent(job, event), PublishEvent(ended), *after
+
+
+def _has_failed(schedd: str, job: Job, exit_code: int | None, exit_signal: int | None, now: float) -> bool:
+    if exit_signal is not None:
+        return True
+    return exit_code is not None and exit_code != success_code(full_ad(schedd, job, now))
 
 
 def output_missing(run: Shadow, exit_: JobExit) -> bool:
@@ -293,6 +306,7 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
         attempt=run.attempt,
         exit_code=exit_.exit_code,
         exit_signal=exit_.exit_signal,
+        failed=_has_failed(schedd, job, exit_.exit_code, exit_.exit_signal, now),
         ran_s=result.ended.ran_s,
         user_cpu_s=result.usage.user_cpu_s,
         sys_cpu_s=result.usage.sys_cpu_s,

@@ -126,6 +126,7 @@ class JobUpdates:
         self.cool_down = CoolDown()
         self.published = CountsBy()  # events by type
         self.held = CountsBy()  # by "user" or "system"
+        self.ended = CountsBy()  # "succeeded" or "failed", of jobs that ran to their end
         self.submitted = 0
         self.runs = RunStatistics()
         self.waits, self.ran = Durations(LONG_S), Durations(LONG_S)
@@ -224,6 +225,7 @@ class JobUpdates:
             self.waits.add(event.waited_s)
         elif isinstance(event, JobEnded):
             self.ran.add(event.ran_s)
+            self.ended.add("failed" if event.failed else "succeeded")
         elif isinstance(event, JobHeld):
             self.held.add("user" if event.code in USERS_HOLDS else "system")
 

@@ -226,3 +226,31 @@ def test_odd_ads_make_lines_all_the_same():
     assert dashboard_rows.job(ClassAd({"JobStatus": 99}), "s")["Status"] == "Unknown"
     assert dashboard_rows.cycles(ClassAd({"LastNegotiationCycleTime0": 5})) == [{"at": 5}]
     assert dashboard_rows.queue([ClassAd({"TotalIdleJobs": 3}), ClassAd({"TotalIdleJobs": 4})])["idle"] == 7
+
+
+def test_a_job_that_failed_says_so() -> None:
+    ad = ClassAd({"ClusterId": 1, "ProcId": 0, "JobStatus": 4, "ExitCode": 3, "ExitBySignal": False})
+    row = dashboard_rows.job(ad, "ap")
+    assert (row["Status"], row["Failure"]) == ("Completed", "exit code 3")
+    ad["ExitCode"] = 0
+    assert "Failure" not in dashboard_rows.job(ad, "ap")
+
+
+def test_holds_that_differ_in_numbers_and_paths_are_one_reason() -> None:
+    def held(proc: int, reason: str, code: int = 13) -> tuple[ClassAd, str]:
+        ad = {"ClusterId": 5, "ProcId": proc, "HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": 2}
+        return ClassAd(ad), "ap"
+
+    jobs = [held(0, "no /a/in.0: error 2"), held(1, "by hand", 1), held(2, "no /b/in.2: error 2"), held(3, "no x")]
+    assert [(line["count"], line["code"], line["first"], line["reason"]) for line in dashboard_rows.holds(jobs)] == [
+        (2, 13, "5.0", "no /a/in.0: error 2"),
+        (1, 1, "5.1", "by hand"),
+        (1, 13, "5.3", "no x"),
+    ]
+
+
+def test_ends_of_the_last_hour_are_counted() -> None:
+    ends = dashboard_rows.Ends()
+    for at, failed in ((0.0, True), (5000.0, True), (5001.0, False)):
+        ends.ended(at, failed=failed)
+    assert ends.told(5002.0) == {"count": 2, "failed": 1, "window_s": 3600.0}

@@ -47,5 +47,5 @@ const TONES = [
   [/^negotiation|^accountant/, "s-Matched"],
 ];
 
-/** The colour of an event's dot. @param {string} type */
-export const tone = (type) => TONES.find(([pattern]) => pattern.test(type))?.[1] ?? "s-Unclaimed";
+/** The colour of an event's dot. @param {string} type @param {Record<string, any>} [event] */
+export const tone = (type, event) => (event?.failed ? "s-Failed" : TONES.find(([pattern]) => pattern.test(type))?.[1] ?? "s-Unclaimed");

@@ -1,5 +1,5 @@
 // One job: what happened to it, why it waits, and what its owner may do with it.
-import { Ago, At, Badge, Card, Empty, Facts, Head, Part, Recorded, Since, colour } from "../parts/bits.js";
+import { Ago, At, Card, Empty, Facts, Head, Part, Recorded, Since, colour } from "../parts/bits.js";
 import { confirm } from "../parts/dialog.js";
 import { ask, url } from "../lib/api.js";
 import { Fragment, html, useState } from "../lib/html.js";
@@ -7,7 +7,8 @@ import { count, duration, memory, moment, number } from "../lib/format.js";
 import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 import { said, tone } from "../lib/words.js";
-import { command, submitter } from "./jobs.js";
+import { Output } from "../parts/output.js";
+import { State, command, submitter } from "./jobs.js";
 
 /** What the states of the journal's spans are drawn as. */
 const SPAN = { idle: "s-Owner", starting: "s-Matched", running: "s-Running", held: "s-Held", suspended: "s-Suspended", completed: "s-Completed", removed: "s-Removed" };
@@ -25,7 +26,8 @@ export function Job({ path, query, level }) {
   const row = answer.data?.job;
   const may = level === "WRITE" || level === "ADMINISTRATOR";
   return html`
-    <${Head} title=${`Job ${id}`} crumb=${html`<a href=${href(["jobs"])}>Jobs</a>`} sub=${row && html`<${Badge} kind="job" state=${row.Status} /> for <${Since} at=${row.EnteredCurrentStatus} />, of <a href=${href(["jobs"], { user: submitter(row) })}>${submitter(row)}</a>`}>
+    <${Head} title=${`Job ${id}`} crumb=${html`<a href=${href(["jobs"], { history: answer.data?.history ? "true" : "" })}>Jobs</a>`} sub=${row && html`<${State} row=${row} /> ${standing(row)}, of <a href=${href(["jobs"], { user: submitter(row), history: answer.data.history ? "true" : "" })}>${submitter(row)}</a>${row.RoostRerunOf && html`, another try of <a href=${href(["job", row.RoostRerunOf])}>${row.RoostRerunOf}</a>`}`}>
+      ${may && row && answer.data.history && row.Status === "Completed" && html`<button type="button" class="button" onClick=${() => again(row)}>Run again</button>`}
       ${may && row && !answer.data.history && Object.entries(ACTIONS).filter(([, action]) => action.on.includes(row.Status)).map(
         ([name, action]) => html`<button key=${name} type="button" class="button ${action.danger ? "danger" : ""}" onClick=${() => act(name, action, row, answer.refresh)}>${action.text}</button>`,
       )}
@@ -33,24 +35,34 @@ export function Job({ path, query, level }) {
     <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} id=${id} />`}</${Part}>`;
 }
 
+/** How long it has been as it is; of a job that ended, when that was and how. */
+function standing(row) {
+  if (row.Status === "Completed") return html`<${Ago} at=${row.CompletionDate || row.EnteredCurrentStatus} />, ${row.Failure ?? `exit code ${row.ExitCode ?? "–"}`}`;
+  if (row.Status === "Removed") return html`<${Ago} at=${row.EnteredCurrentStatus} />`;
+  return html`for <${Since} at=${row.EnteredCurrentStatus} />`;
+}
+
 function Shown({ data, id }) {
   const { job: row, ad, history } = data;
+  const host = row.RemoteHost ?? row.LastRemoteHost;
   const story = useData(url(`/v1/overview/jobs/${encodeURIComponent(id)}/story`, { schedd: row.Schedd }), { types: ["job.*"], every: 15000 });
   return html`<div class="grid">
     ${row.Status === "Held" && html`<div class="w12 notice bad">${row.HoldReason ?? "held"} (code ${row.HoldReasonCode ?? "–"})</div>`}
+    ${row.Failure && html`<div class="w12 notice bad">It failed: ${row.Failure}</div>`}
     ${row.Status === "Idle" && html`<${Why} id=${id} schedd=${row.Schedd} />`}
     <${Card} title="Timeline" note="from the journal">
-      <${Recorded} answer=${story} what="The whole story of a job" instead=${html`<${Known} row=${row} />`}>${(found) => html`<${Story} story=${found} />`}</${Recorded}>
+      <${Recorded} answer=${story} what="The whole story of a job" instead=${html`<${Known} row=${row} />`}>${(found) => html`<${Story} story=${found} failed=${Boolean(row.Failure)} />`}</${Recorded}>
     </${Card}>
+    <${Output} row=${row} history=${history} />
     <${Card} title="The job" wide="w6"><${Facts} facts=${[
       ["Command", html`<code>${command(row)}</code>`], ["Submitter", submitter(row)], ["Submitted", html`<${At} at=${row.QDate} />`],
       ["Cpus", number(row.RequestCpus)], ["Memory", row.RequestMemory !== undefined && memory(row.RequestMemory)], ["Priority in the queue", row.JobPrio],
       ["Batch", row.JobBatchName], ["Schedd", row.Schedd],
     ]} /></${Card}>
     <${Card} title="How it runs" wide="w6"><${Facts} facts=${[
-      ["Status", html`<${Badge} kind="job" state=${row.Status} />`], ["Machine", row.RemoteHost && html`<a href=${href(["machine", row.RemoteHost.split("@").pop()])}>${row.RemoteHost}</a>`],
+      ["Status", html`<${State} row=${row} />`], ["Machine", host && html`<a href=${href(["machine", host.split("@").pop()])}>${host}</a>`],
       ["Started", row.JobCurrentStartDate && html`<${At} at=${row.JobCurrentStartDate} />`], ["Starts", count(row.NumJobStarts)], ["Ran", row.Status === "Running" ? html`<${Since} at=${row.JobCurrentStartDate} />` : duration(row.RemoteWallClockTime)],
-      ["Ended", row.CompletionDate ? html`<${At} at=${row.CompletionDate} />` : ""], ["Exit", row.ExitSignal ? `signal ${row.ExitSignal}` : row.Status === "Completed" ? `code ${row.ExitCode ?? "–"}` : ""],
+      ["Ended", row.CompletionDate ? html`<${At} at=${row.CompletionDate} />` : ""], ["Exit", row.Failure ? html`<b class="bad">${row.Failure}</b>` : row.Status === "Completed" ? `code ${row.ExitCode ?? "–"}` : ""],
       ["Removed", row.RemoveReason], ["Where", history ? "in the history" : "in the queue"],
     ]} /></${Card}>
     <${Attributes} ad=${ad} />
@@ -67,13 +79,21 @@ function Why({ id, schedd }) {
       return html`<div class="stack">
         <p><b>${report.verdict}</b></p>
         ${report.last?.reason && html`<p class="soft">Last cycle that looked at it (<${Ago} at=${report.last.at} />): ${report.last.reason}</p>`}
-        ${report.suggestions?.length > 0 && html`<ul>${report.suggestions.map((one) => html`<li>${typeof one === "string" ? one : one.text ?? `${one.attribute ?? ""} ${one.change ?? one.to ?? ""}`}</li>`)}</ul>`}
+        ${report.suggestions?.length > 0 && html`<div><h3>What would help</h3><ul>${report.suggestions.map((one) => html`<li><b>+${count(one.gains)} ${one.gains === 1 ? "slot" : "slots"}</b>: ${one.changes.map((each, place) => html`${place > 0 && " and "}<${Change} change=${each} />`)}</li>`)}</ul></div>`}
         ${report.terms?.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Requirements, part by part"><table><caption class="unseen">Requirements, part by part</caption>
           <thead><tr><th scope="col">What the job requires</th><th scope="col" class="num">Slots that fit</th><th scope="col" class="num">with the ones above</th></tr></thead>
           <tbody>${report.terms.map((term) => html`<tr><td class="wrap"><code>${term.text}</code></td><td class="num">${count(term.alone)}</td><td class="num">${count(term.together)}</td></tr>`)}</tbody></table></div>`}
       </div>`;
     }}</${Part}></${Card}>`;
 }
+
+/** One change that would let more slots take the job. */
+const Change = ({ change }) =>
+  change.action === "set"
+    ? html`<code>${change.what} = ${change.to}</code> (it is <code>${change.was}</code>)`
+    : change.action === "change"
+      ? html`<code>${change.to}</code> instead of <code>${change.what}</code>`
+      : html`without <code>${change.what}</code>`;
 
 /** Without a journal: what the ad itself remembers. */
 function Known({ row }) {
@@ -86,9 +106,10 @@ function Known({ row }) {
   return html`<ul class="steps">${steps.map(([text, at, dot]) => html`<li><${At} at=${at} /><span class="badge"><span class="dot ${dot}" aria-hidden="true"></span>${text}</span></li>`)}</ul>`;
 }
 
-function Story({ story }) {
+function Story({ story, failed }) {
   const spans = story.spans ?? [];
   const events = story.events ?? [];
+  const last = events.findLast((event) => event.type === "job.ended");
   const hours = story.hours ?? [];
   const whole = spans.reduce((all, span) => all + ((span.end ?? Date.now() / 1000) - span.start), 0) || 1;
   const causes = new Map();
@@ -98,13 +119,20 @@ function Story({ story }) {
     causes.set(cause.code, known);
   }
   const waited = [...causes.values()].sort((a, b) => b.seconds - a.seconds);
+  // Events, and what it waited for after each, in the order of time.
+  const steps = [
+    ...events.map((event) => ({ at: event.at, event })),
+    ...spans.flatMap((span) => (span.causes ?? []).map((cause) => ({ at: span.start, cause }))),
+  ].sort((a, b) => Math.round(a.at * 1000) - Math.round(b.at * 1000) || Number(Boolean(a.cause)) - Number(Boolean(b.cause)));
   const codes = [...new Set(hours.flatMap((hour) => Object.keys(hour.seconds ?? {})))];
   return html`<div class="stack">
     ${spans.length > 0 && html`<div class="timeline" role="img" aria-label=${spans.map((span) => `${span.state} ${duration((span.end ?? Date.now() / 1000) - span.start)}`).join(", then ")}>
       ${spans.map((span) => html`<span key=${span.start} class=${SPAN[span.state] ?? "s-Unknown"} style=${{ flexGrow: Math.max(0.004, ((span.end ?? Date.now() / 1000) - span.start) / whole) }} title=${`${span.state} from ${moment(span.start)} for ${duration((span.end ?? Date.now() / 1000) - span.start)}`}></span>`)}</div>
       <ul class="legend">${[...new Set(spans.map((span) => span.state))].map((state) => html`<li><span class="badge"><span class="dot ${SPAN[state] ?? "s-Unknown"}" aria-hidden="true"></span>${state} <b>${duration(spans.filter((span) => span.state === state).reduce((all, span) => all + ((span.end ?? Date.now() / 1000) - span.start), 0))}</b></span></li>`)}</ul>`}
-    ${waited.length > 0 && html`<div><h3>What it waited for</h3><ul class="steps">${waited.map((cause) => html`<li><span>${duration(cause.seconds)}</span><span>${cause.text}</span></li>`)}</ul></div>`}
-    ${events.length > 0 && html`<div><h3>What happened</h3><ul class="steps">${events.map((event) => html`<li><${At} at=${event.at} /><span class="badge"><span class="dot ${tone(event.type)}" aria-hidden="true"></span>${event.text || said(event)}</span></li>`)}</ul></div>`}
+    ${waited.length > 0 && html`<div><h3>What it waited for, in all</h3><ul class="steps">${waited.map((cause) => html`<li><span>${duration(cause.seconds)}</span><span>${cause.text}</span></li>`)}</ul></div>`}
+    ${events.length > 0 && html`<div><h3>What happened</h3><ul class="steps">${steps.map(({ at, event, cause }) => (event
+      ? html`<li><${At} at=${at} /><span class="badge"><span class="dot ${tone(event.type, { failed: failed && event === last })}" aria-hidden="true"></span>${event.text || said(event)}</span></li>`
+      : html`<li><span class="soft">waited ${duration(cause.seconds)}</span><span class="soft">${cause.text}</span></li>`))}</ul></div>`}
     ${codes.length > 0 && html`<details><summary>Hour by hour</summary><div class="scroll" tabindex="0" role="region" aria-label="Hour by hour"><table><caption class="unseen">Waiting hour by hour, by cause</caption>
       <thead><tr><th scope="col">Hour</th>${codes.map((code) => html`<th scope="col" class="num">${causes.get(code)?.text ?? code}</th>`)}</tr></thead>
       <tbody>${hours.map((hour) => html`<tr><th scope="row">${moment(hour.start)}</th>${codes.map((code) => html`<td class="num">${hour.seconds[code] ? duration(hour.seconds[code]) : ""}</td>`)}</tr>`)}</tbody></table></div></details>`}
@@ -121,6 +149,18 @@ function Attributes({ ad }) {
       <pre tabindex="0" role="region" aria-label="Attributes of the job">${found.map(([name, value]) => html`<${Fragment} key=${name}>${name} = ${value}${"\n"}</${Fragment}>`)}</pre>
     </details></${Card}>`;
 }
+
+const again = (row) =>
+  confirm({
+    title: `Run job ${row.Id} again?`,
+    text: "It is submitted once more as it was, and gets a new number.",
+    action: "Run again",
+    then: async () => {
+      const told = await ask(url(`/v1/jobs/${encodeURIComponent(row.Id)}/rerun`, { schedd: row.Schedd }), { method: "POST", body: {} });
+      location.hash = href(["job", `${told.cluster}.${told.first_proc}`], { schedd: told.schedd });
+      return `Job ${row.Id} runs again as ${told.cluster}.${told.first_proc}`;
+    },
+  });
 
 const act = (name, action, row, refresh) =>
   confirm({

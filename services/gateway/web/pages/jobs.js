@@ -17,14 +17,17 @@ export const submitter = (row) => row.AccountingGroup ?? row.User ?? row.Owner;
 export function note(row) {
   if (row.Status === "Held") return row.HoldReason ?? "";
   if (row.Status === "Running" || row.Status === "Suspended") return row.RemoteHost ?? "";
-  if (row.Status === "Completed") return row.ExitSignal ? `signal ${row.ExitSignal}` : `exit code ${row.ExitCode ?? "–"}`;
+  if (row.Status === "Completed") return row.Failure ?? `exit code ${row.ExitCode ?? "–"}`;
   if (row.Status === "Removed") return row.RemoveReason ?? "";
   return row.LastRejMatchReason ?? "";
 }
 
+/** A job's state; one that failed is so by colour and word. */
+export const State = ({ row }) => (row.Failure ? html`<${Badge} kind="job" state="Failed" />` : html`<${Badge} kind="job" state=${row.Status} />`);
+
 const COLUMNS = [
   { name: "Job", cell: (row) => html`<a href=${href(["job", row.Id], { schedd: row.Schedd })}>${row.Id}</a>` },
-  { name: "Status", cell: (row) => html`<${Badge} kind="job" state=${row.Status} />` },
+  { name: "Status", cell: (row) => html`<${State} row=${row} />` },
   { name: "Submitter", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}><${Name} text=${submitter(row)} /></a>` },
   { name: "Command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
   { name: "For", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentStatus} />` },
@@ -61,7 +64,7 @@ export function Jobs({ query }) {
     ${!past && parts.length > 0 && html`<div class="card filters"><${Bar} parts=${parts} label=${parts.map((p) => `${p.value} ${p.label}`).join(", ")} /><${Legend} parts=${parts} /></div>`}
     <div class="row filters">
       <${Search} label="Search" hint="12, 12.3, or part of a command" value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} />
-      <${Select} label="Status" value=${query.status ?? ""} options=${[["", "any status"], ...STATUSES.map((name) => [name, name])]} onChange=${(status) => change({ status })} />
+      <${Select} label="Status" value=${query.status ?? ""} options=${[["", "any status"], ...(past ? ["Failed", "Completed", "Removed"] : [...STATUSES, "Failed"]).map((name) => [name, name])]} onChange=${(status) => change({ status })} />
       ${data?.schedds.length > 1 && html`<${Select} label="Schedd" value=${query.schedd ?? ""} options=${[["", "all schedds"], ...data.schedds.map((name) => [name, name])]} onChange=${(schedd) => change({ schedd })} />`}
       ${query.user && html`<span class="field"><span>Submitter</span><a class="button" href=${href(["jobs"], { ...query, user: "", after: "" })}>${query.user} <span aria-hidden="true">×</span><span class="unseen">: show all submitters</span></a></span>`}
     </div>

@@ -28,15 +28,19 @@ export function Overview({ query }) {
   return html`
     <${Head} title="Overview" />
     <${Trouble} error=${answer.error} />
-    ${["slots", "queue", "users", "negotiators", "hads"].map((part) => data[part]?.error && html`<p class="notice" role="alert">${part}: ${data[part].error}</p>`)}
+    ${["slots", "queue", "users", "negotiators", "hads", "holds"].map((part) => data[part]?.error && html`<p class="notice" role="alert">${part}: ${data[part].error}</p>`)}
     <div class="grid">
       <${Stat} name="Utilisation" value=${slots.error ? "–" : percent(slots.utilisation)} under=${slots.error ? "" : `${number(slots.used_cpus)} of ${number(slots.cpus)} cpus claimed${slots.gpus ? `, ${number(slots.gpus)} GPUs` : ""}`}>
         <${Meter} part=${slots.utilisation} label=${`${percent(slots.utilisation)} of all cpus are claimed`} />
       </${Stat}>
-      <${Stat} name="Running jobs" value=${count(queue.running)} under=${html`<a href=${href(["jobs"], { status: "Running" })}>of ${count(queue.total)} in ${count(queue.schedds)} ${queue.schedds === 1 ? "queue" : "queues"}</a>`} />
-      <${Stat} name="Idle jobs" value=${count(queue.idle)} under=${html`<a href=${href(["jobs"], { status: "Held" })}>${count(queue.held)} held</a>`} />
       <${Stat} name="Waiting time" value=${duration(waits.p50)} unit="median" under=${waits.count ? `90 % within ${duration(waits.p90)}, 99 % ${duration(waits.p99)}; ${count(waits.count)} starts in the last hour` : "nothing started in the last hour"} />
+      <${Stat} name="Running jobs" wide="w2" value=${count(queue.running)} under=${html`<a href=${href(["jobs"], { status: "Running" })}>of ${count(queue.total)} in ${count(queue.schedds)} ${queue.schedds === 1 ? "queue" : "queues"}</a>`} />
+      <${Stat} name="Idle jobs" wide="w2" value=${count(queue.idle)} under=${html`<a href=${href(["jobs"], { status: "Held" })}>${count(queue.held)} held</a>`} />
+      <${Stat} name="Failed jobs" wide="w2" value=${html`<span class=${data.ends?.failed ? "bad" : ""}>${count(data.ends?.failed ?? 0)}</span>`} unit="last hour" under=${html`<a href=${href(["jobs"], { history: "true", status: "Failed" })}>of ${count(data.ends?.count ?? 0)} that ended</a>`} />
 
+      ${data.holds?.length > 0 && html`<${Card} title="Why jobs are held" flush side=${html`<a href=${href(["jobs"], { status: "Held" })}>All held jobs</a>`}>
+        <table><caption class="unseen">Held jobs by reason</caption><thead><tr><th scope="col" class="num">Jobs</th><th scope="col">Reason</th><th scope="col" class="num">Code</th><th scope="col">First</th></tr></thead>
+          <tbody>${data.holds.slice(0, 8).map((line) => html`<tr key=${`${line.code} ${line.reason}`}><td class="num">${count(line.count)}</td><td class="wrap">${line.reason}</td><td class="num">${line.code ?? "–"}</td><td><a href=${href(["job", line.first], { schedd: line.schedd })}>${line.first}</a></td></tr>`)}</tbody></table></${Card}>`}
       <${Card} title="Slots by state" wide="w8" side=${html`<a href=${href(["machines"])}>Machines</a>`} note=${slots.error ? "" : `${count(slots.slots)} slots, ${number(slots.cpus)} cpus`}>
         ${parts.length
           ? html`<div class="stack"><div><p class="soft">Slots</p><${Bar} size="tall" parts=${parts} label=${`Slots: ${parts.map((p) => `${p.label} ${p.value}`).join(", ")}`} /></div>

@@ -39,7 +39,7 @@ export function Feed({ events, empty }) {
     <thead><tr><th scope="col">At</th><th scope="col">Event</th><th scope="col">About</th><th scope="col">What</th></tr></thead>
     <tbody>${events.map((event) => html`<tr key=${event.id} data-event=${event.id} data-at=${event.at}>
       <td><${At} at=${event.at} /></td>
-      <td><span class="badge"><span class="dot ${tone(event.type)}" aria-hidden="true"></span>${event.type}</span></td>
+      <td><span class="badge"><span class="dot ${tone(event.type, event)}" aria-hidden="true"></span>${event.type}</span></td>
       <td class="wrap ${event.job_id || event.cluster ? "" : "none"}">${about(event)}</td>
       <td class="wrap">${said(event)}</td></tr>`)}</tbody></table></div>`;
 }
