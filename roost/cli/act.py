@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from roost.cli.job_selection import owned_by
 from roost.cli.options import COMMON, Option, flag, parse, usage, value
@@ -27,11 +29,15 @@ _DONE = {
     "vacate-job": "vacated",
 }
 
+#: So many jobs have a line each.
+_FEW: Final = 20
+
 _WHICH: tuple[Option, ...] = (
     value("constraint", help="all jobs for which this expression is true", metavar="EXPR"),
     flag("all", "a", help="all jobs that you may act on"),
     value("reason", help="kept with the job and its events", metavar="TEXT"),
     value("name", help="only jobs of this schedd", metavar="SCHEDD"),
+    flag("verbose", "v", help="a line for each job, however many they are"),
     flag("json", help="outcome of each job as JSON"),
     *COMMON,
 )
@@ -73,16 +79,35 @@ def run(command: str, argv: list[str]) -> int:
     elif not outcome:
         say("No jobs match.")
     else:
-        for job, result in outcome.items():
-            text = f"Job {job} {_DONE[command]}" if result == "done" else f"Job {job}: {said(result)}"
-            say(text)
+        for line in told(command, outcome, each=parsed.has("verbose")):
+            say(line)
     failed = [r for r in outcome.values() if r not in ("done", "already")]
     return 1 if failed or not outcome else 0
 
 
+def told(command: str, outcome: Mapping[str, str], *, each: bool) -> Iterator[str]:
+    """A line for each of a few jobs, or of all where that is wanted; else one for all that went alike."""
+    if each or len(outcome) <= _FEW:
+        for job, result in outcome.items():
+            yield f"Job {job} {_DONE[command]}" if result == "done" else f"Job {job}: {said(result)}"
+        return
+    by_result: dict[str, list[str]] = {}
+    for job, result in outcome.items():
+        by_result.setdefault(result, []).append(job)
+    for result, jobs in sorted(by_result.items(), key=lambda one: (one[0] != "done", -len(one[1]))):
+        clusters = list(dict.fromkeys(job.partition(".")[0] for job in jobs))
+        where = f"cluster {clusters[0]}" if len(clusters) == 1 else f"{len(clusters)} clusters"
+        number = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''} of {where}"
+        yield (
+            f"{number} {_DONE[command]}"
+            if result == "done"
+            else f"{number}: {said(result)} ({', '.join(jobs[:3])}{', ...' if len(jobs) > 3 else ''})"
+        )
+
+
 def said(result: str) -> str:
     return {
-        "not-found": "not found",
+        "not-found": "not in the queue; `roost history` tells of jobs that left it",
         "denied": "permission denied: it belongs to somebody else",
         "already": "already so",
         "wrong-state": "not in a state for that",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from roost.client import Client
 from roost.errors import UsageError
 from roost.personal_config import tool_config
 from shared.config import report
+from shared.config.knobs import KNOBS
 
 #: Options that ask running daemons of that kind.
 DAEMONS: Final = ("startd", "schedd", "negotiator", "collector", "had", "journal", "gateway", "defrag", "rooster")
@@ -84,7 +86,7 @@ def run(command: str, argv: list[str]) -> int:
         say(json.dumps(found.as_json(), indent=2))
     else:
         sys.stdout.write(found.text)
-    sys.stderr.write(found.notes + found.errors)
+    sys.stderr.write(found.notes + _with_near(found.errors))
     return found.exit_code
 
 
@@ -176,6 +178,23 @@ def _assignment(option: str, written: str) -> tuple[str, str]:
     return name.strip(), text.strip()
 
 
+def _with_near(errors: str) -> str:
+    """The same lines, with the knob that somebody may have meant below each that is not defined."""
+    lines = []
+    for line in errors.splitlines(keepends=True):
+        lines.append(line)
+        name = line.removeprefix("Not defined: ").strip()
+        if line.startswith("Not defined: ") and (mend := _near(name)):
+            lines.append(f"{mend}\n")
+    return "".join(lines)
+
+
+def _near(name: str) -> str:
+    by_key = {knob.name.lower(): knob.name for knob in KNOBS.values()}
+    found = difflib.get_close_matches(name.lower(), by_key, 1, 0.85)
+    return f"Did you mean {by_key[found[0]]}?" if found and found[0] != name.lower() else ""
+
+
 def told(
     answers: Sequence[Mapping[str, Any]], names: Sequence[str], *, field: str, verbose: bool
 ) -> tuple[list[str], list[str]]:
@@ -195,6 +214,7 @@ def told(
             text = macro.get(field) if macro is not None else None
             if macro is None or text is None:
                 errors.append(f"{before}Not defined: {name}")
+                errors += [f"{before}{mend}"] if (mend := _near(name)) else []
                 continue
             shown = str(text).replace("\n", "\n  ")
             out.append(before + (shown if names and not verbose else f"{macro['name']} = {shown}"))

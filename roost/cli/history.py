@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from engine.queue.outcome import FAILED
 from roost.cli import ad_formats, custom_columns, history_files, output
 from roost.cli.job_selection import is_id, owned_by
-from roost.cli.options import COMMON, Option, Parsed, ask, parse, usage
+from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
 from roost.cli.output import say
 from roost.cli.print_mask import Mask, column
-from roost.cli.printas import PAST_RUN_TIME, STATUS_LETTER, TABLE
+from roost.cli.printas import EXIT, PAST_RUN_TIME, STATUS_LETTER, TABLE
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd, ParseError, evaluate, parse_expr
@@ -45,6 +47,8 @@ OPTIONS: tuple[Option, ...] = (
     ask("at|tributes", "only these attributes in -long, -json and -xml", "ATTR,..."),
     ask("h|elp", "show this help"),
     *custom_columns.FORMAT,
+    flag("failed", help="only jobs that failed: by a signal, or with another exit code than their success_exit_code"),
+    value("layout", help="condor: the columns of condor_history", metavar="condor"),
     ask("c|onstraint", "only jobs for which this expression is true", "EXPR"),
     ask("sinc|e", "stop before this job, or where this expression is true", "JOB|EXPR"),
     ask("com|pletedsince", "stop where a job was completed by then (seconds since 1970)", "TIME"),
@@ -71,6 +75,8 @@ def run(command: str, argv: list[str]) -> int:
     for name, instead in _ABSENT.items():
         if parsed.has(name):
             raise UsageError(f"-{name}: {instead}")
+    if parsed.one("layout") not in ("", "condor"):
+        raise UsageError(f"-layout {parsed.one('layout')}: want condor")
     form = _form(parsed)
     forwards = parsed.has("forwards") or parsed.has("nobackwards")
     if forwards and parsed.has("since"):
@@ -91,8 +97,12 @@ def run(command: str, argv: list[str]) -> int:
         )
         _show(parsed, form, mask, _chosen(parsed, found, condition, stop))
         return 0
-    _of_pool(parsed, form, mask, condition, stop, forwards=forwards)
-    return 0
+    shown = _of_pool(parsed, form, mask, condition, stop, forwards=forwards)
+    ids = [word for word in parsed.arguments if is_id(word)]
+    if shown or not ids or len(ids) < len(parsed.arguments) or parsed.one("layout") == "condor":
+        return 0
+    sys.stderr.write(f"roost: there is no such job in the history: {', '.join(ids[:5])}\n")
+    return 1
 
 
 def _form(parsed: Parsed) -> str:
@@ -114,10 +124,16 @@ def _mask(parsed: Parsed) -> Mask:
         column("ClusterId", "RUN_TIME", None, 12, by=PAST_RUN_TIME),
         column("JobStatus", "ST", None, -2, by=STATUS_LETTER),
         column("CompletionDate", "COMPLETED", None, 11, by=TABLE["DATE"]),
+        *([] if _is_condors(parsed) else [column("ExitCode", "EXIT", None, -6, cut=False, by=EXIT)]),
         column("Cmd", "CMD", None, -15, cut=False, by=TABLE["JOB_COMMAND"]),
     ]
     screen = width or (0 if parsed.has("wide") else max(0, output.terminal_width() - 1))
     return Mask(columns, prefix=" ", row_suffix="\n", overall=screen, headings=True)
+
+
+def _is_condors(parsed: Parsed) -> bool:
+    """Whether the table is to be HTCondor's: by its name for the tool, or for its files."""
+    return parsed.one("layout") == "condor" or any(parsed.has(name) for name in ("file", "search", "startd"))
 
 
 def _condition(parsed: Parsed, where: str) -> str:
@@ -129,6 +145,8 @@ def _condition(parsed: Parsed, where: str) -> str:
         else:
             named.append(owned_by([word]))
     terms = [f"({' || '.join(f'({one})' for one in named)})"] if named else []
+    if parsed.has("failed"):
+        terms.append(f"({FAILED})")
     return " && ".join([*terms, *output.constraints(parsed), *([f"({where})"] if where else [])])
 
 
@@ -192,8 +210,8 @@ def _of_this_machine(parsed: Parsed) -> list[Path]:
     return files
 
 
-def _of_pool(parsed: Parsed, form: str, mask: Mask, condition: str, stop: Expr | None, *, forwards: bool) -> None:
-    """The jobs that a pool's schedds remember."""
+def _of_pool(parsed: Parsed, form: str, mask: Mask, condition: str, stop: Expr | None, *, forwards: bool) -> int:
+    """The jobs that a pool's schedds remember; how many were shown."""
     limited = stop is None and not parsed.has("scanlimit") and not forwards
     needed = [] if form else mask.attributes()
     if form:
@@ -204,7 +222,8 @@ def _of_pool(parsed: Parsed, form: str, mask: Mask, condition: str, stop: Expr |
         found = references(stop)
         needed = sorted({*needed, *found.missing, *found.unscoped})
     simple = all(is_id(word) for word in parsed.arguments)
-    terms = " && ".join(output.constraints(parsed)) if simple else condition
+    failed = [f"({FAILED})"] if parsed.has("failed") else []
+    terms = " && ".join([*failed, *output.constraints(parsed)]) if simple else condition
     with Client(parsed.one("pool") or None) as client:
         # Where the search is to stop, all jobs must be looked at, not only those that are shown.
         asks_all = stop is not None or parsed.has("scanlimit")
@@ -217,7 +236,10 @@ def _of_pool(parsed: Parsed, form: str, mask: Mask, condition: str, stop: Expr |
             history=True,
         )
         ads: Iterable[ClassAd] = reversed(list(jobs)) if forwards else jobs
-        _show(parsed, form, mask, _chosen(parsed, ads, condition if asks_all else "", stop))
+        count = itertools.count()
+        chosen = (ad for ad, _ in zip(_chosen(parsed, ads, condition if asks_all else "", stop), count, strict=False))
+        _show(parsed, form, mask, chosen)
+        return next(count)
 
 
 def _limit(parsed: Parsed) -> int:

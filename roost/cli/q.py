@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from engine.queue.outcome import FAILED
 from roost.cli import ad_formats, batches, custom_columns, output
 from roost.cli.job_selection import is_id, owned_by
 from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
@@ -57,6 +58,11 @@ OPTIONS: tuple[Option, ...] = (
     ask("r|un", "running jobs and where"),
     ask("ho|ld he|ld", "held jobs and why"),
     ask("idl|e", "idle jobs only"),
+    value("layout", help="condor: exit code 0 where there is no such job, too, as of condor_q", metavar="condor"),
+    flag(
+        "failed",
+        help="jobs that are done and failed, as long as they are in the queue; `roost history -failed`: others",
+    ),
     ask("go|odput", "how much of their time jobs made good use of"),
     ask("cp|utime", "processor time instead of run time"),
     ask("cur|rentrun", "run time of the current run (the default)"),
@@ -84,6 +90,8 @@ _PARTS: Final = ("...", "***", "-- ", "---")
 _ANALYSES: Final = ("better-analyze", "analyze", "reverse-analyze")
 #: -batch:LETTER -> what stands for 0.
 _ZEROS: Final = {"b": "", "?": "?", "*": "*", ".": ".", "-": "-", "_": "_", "#": "#", "z": "0"}
+#: What narrower terminals do without, so that the counts stay: a column, and the width from which on it is there.
+_NARROW: Final = (("SUBMITTED", 78), ("BATCH_NAME", 66))
 _ALWAYS: Final = ("ClusterId", "ProcId", "JobStatus", "JobUniverse", "ServerTime")
 #: What putting batches together reads.
 _BATCHES: Final = (
@@ -213,6 +221,10 @@ class _Queue:
             self._batched = False
         else:
             self._layout = layout(self._mode, asked.look)
+            if self._batched and not parsed.has("wide") and parsed.one("layout") != "condor":
+                names = {name for name, least in _NARROW if 0 < asked.width < least}
+                for one in self._layout.columns:
+                    one.hidden = one.heading.strip() in names
         columns = custom.mask.columns if custom else self._layout.columns if self._layout else []
         self._mask = custom.mask if custom else Mask(columns, prefix=" ", row_suffix="\n", headings=True)
         order = [name for name, _, _ in parsed.order]
@@ -268,20 +280,47 @@ class _Queue:
                 found = client.job_sheet(*ids, constraint=condition, projection=projection, schedd=schedd, limit=limit)
             if self._asked.form or self._custom is not None:
                 self._print(found, "")
-                return 0
+                return self._told_missing(found)
             schedds = [self._parsed.one("name")] if self._parsed.has("name") else client.pool()["schedds"]
             everybody = None
             if not (self._ids or condition or limit):
                 everybody = totals("all users", found)
             elif self._summary() and self._mode != "hold":
                 counts = client.job_totals(self._parsed.one("name"))
-                everybody = totals_line("all users", Counter({KEY[name]: n for name, n in counts.items()}))
+                summed: Counter[str] = Counter()
+                for name, number in counts.items():
+                    summed[KEY[name]] += number  # suspended jobs, say, are running ones here
+                everybody = totals_line("all users", summed)
             if self._batched and not (limit or self._asked.filters):
                 found = _with_factories(
                     found, client.factories(constraint=condition, projection=projection, schedd=schedd)
                 )
         self._print(found, f"Schedd: {', '.join(schedds)}", everybody)
-        return 0
+        return self._told_missing(found)
+
+    def _told_missing(self, found: Sequence[ClassAd]) -> int:
+        """Exit code 1, and a line on standard error, for jobs that are not there and were asked for by number alone."""
+        parsed = self._parsed
+        others = (
+            *self._asked.filters,
+            *(name for name in ("constraint", "submitter", "limit", "failed", "grid") if parsed.has(name)),
+        )
+        if not self._ids or others or parsed.one("layout") == "condor" or len(self._ids) < len(parsed.arguments):
+            return 0
+        there: set[str] = set()
+        for ad in found:
+            cluster, proc = integer(ad, "ClusterId"), integer(ad, "ProcId")
+            there |= {str(cluster), f"{cluster}.{proc}"}
+        missing = [one for one in self._ids if one not in there]
+        if self._batched:  # nodes stand below their DAG
+            missing = [] if found else missing
+        if not missing:
+            return 0
+        ids = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        sys.stderr.write(
+            f"roost: there is no job {ids} in the queue; `roost history {missing[0]}` tells of jobs that left it\n"
+        )
+        return 1
 
     # --- which jobs
 
@@ -295,6 +334,8 @@ class _Queue:
         named += self._by_id() if by_id else []
         terms = [f"({' || '.join(f'({one})' for one in named)})"] if named else []
         terms += output.constraints(parsed)
+        if parsed.has("failed"):
+            terms.append(f"({FAILED})")
         conditions = {
             "hold": "JobStatus == 5",
             "run": "(JobStatus == 2 || JobStatus == 6 || JobStatus == 7)",

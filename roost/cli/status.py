@@ -5,6 +5,7 @@ Longer than most modules: the options of one command and what each of them chang
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from roost.cli import ad_formats, compact, custom_columns, output
-from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage
+from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
 from roost.cli.output import say
 from roost.cli.print_mask import Mask, number_of, string
 from roost.cli.slot_order import ordered
@@ -25,6 +26,9 @@ from shared.classad.column_page import Sheet
 from shared.classad.expr import Expr
 
 #: In the order in which HTCondor's tool looks at them, which decides what a short option means.
+#: Names among which one like what was asked for is looked for.
+_MOST_NAMES: Final = 10_000
+
 OPTIONS: tuple[Option, ...] = (
     ask("av|ail", "slots that are free"),
     ask("p|ool", "address of the pool's gateway, host[:port] or URL", "ADDRESS"),
@@ -37,6 +41,7 @@ OPTIONS: tuple[Option, ...] = (
     ask("dir|ect", "only the ads of this daemon", "NAME"),
     ask("def|rag", "defragmentation daemons"),
     ask("h|elp", "show this help"),
+    value("layout", help="condor: exit code 0 where nothing has that name, too, as of condor_status", metavar="condor"),
     ask("li|mit", "at most so many ads", "N"),
     ask("l|ong:", "whole ads, one attribute a line; forms: long, json, xml, new; nosort: as they are"),
     ask("x|ml", "whole ads as XML"),
@@ -300,6 +305,12 @@ class _Table:
     def show(self) -> int:
         parsed, asked = self._parsed, self._asked
         ads = self._from_file() if parsed.has("ads") else self._from_pool()
+        code = 0
+        if not ads and self._named_alone():
+            near = self._near()
+            mend = f"did you mean {near}?" if near else "`roost status` lists what there is"
+            sys.stderr.write(f"roost: nothing in the pool is named {', '.join(parsed.arguments)[:200]}; {mend}\n")
+            code = 1
         if asked.compact and asked.totals_only:
             sys.stderr.write("roost: -total shows no table, so -compact has nothing to roll up\n")
         style = asked.shown()
@@ -315,7 +326,7 @@ class _Table:
             heads = compact.heads(_taken(ads, order))
         if style in _WHOLE:
             self._whole(_taken(ads, order if heads is None else [order[head] for head in heads]), style)
-            return 0
+            return code
         totals = Totals(KINDS[self._kind]) if self._kind else None
         width = 14
         if asked.compact and self._layout is not None and self._layout.places is not None:
@@ -331,7 +342,23 @@ class _Table:
             output.write("".join(totals.lines(-1 if auto else width)))
         if ads and asked.mode in ("gpus", "startd_gpus") and style == "gpus" and _has_devices(ads):
             say()
-        return 0
+        return code
+
+    def _named_alone(self) -> bool:
+        """Whether ads were asked for by name and nothing else, of a pool and by our own name for the command."""
+        parsed, asked = self._parsed, self._asked
+        others = any(parsed.has(name) for name in ("ads", "constraint", "state", "limit", "claimed", "avail"))
+        usual = not (others or asked.kind or asked.subsystem or asked.keys)
+        return usual and bool(parsed.arguments) and parsed.one("layout") != "condor" and asked.mode != "claimed"
+
+    def _near(self) -> str:
+        """A machine or daemon that is named much like what was asked for."""
+        kind = _MODES[self._asked.mode or "slots"][1]
+        with Client(self._parsed.one("pool") or None) as client:
+            ads = client.ads(*([kind] if kind else []), projection=["Name", "Machine"], limit=_MOST_NAMES)
+            known = {text for ad in ads for key in ("Name", "Machine") if isinstance(text := ad.eval(key), str)}
+        found = difflib.get_close_matches(self._parsed.arguments[0], sorted(known), 1, 0.7)
+        return found[0] if found else ""
 
     # --- where ads come from
 

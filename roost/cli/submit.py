@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from roost.cli import submit_checks
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.client import Client, Cluster
@@ -158,6 +159,8 @@ def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> i
         if (problem := about.get("mail_problem")) and any(_wants_mail(cluster) for cluster in clusters):
             sys.stderr.write(f"WARNING: notification has no effect: {about['name']} sends no mail: {problem}\n")
         spool = parsed.has("spool") or parsed.has("remote") or not same_files
+        for told in () if spool else submit_checks.files_told(clusters):
+            sys.stderr.write(f"WARNING: {told}\n")
         if spool:  # else neither asyncio nor the transfer code is needed: 50 ms of every submit
             from roost.submission import input_files
 
@@ -175,7 +178,10 @@ def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> i
             raise
         if parsed.has("interactive"):
             return _session(client, parsed, queued[0])
-    _report(queued, parsed, spool=spool)
+        _report(queued, parsed, spool=spool)
+        # A question for the pool: for who looks on, not for scripts that submit a thousand times.
+        for told in submit_checks.never_run(client, queued) if sys.stderr.isatty() else ():
+            sys.stderr.write(f"WARNING: {told}\n")
     if parsed.has("verbose"):
         _show_ads(queued, clusters)
     return 0

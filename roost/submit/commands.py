@@ -3,6 +3,7 @@ tells where and by whom the file is submitted; the functions at the end are what
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
@@ -21,6 +22,14 @@ from shared.config.errors import Problem, Source, config_error
 from shared.config.evaluate import parse_whole
 from shared.config.knobs.submit import SubmitSettings
 from shared.config.macros import MacroTable
+
+_REQUESTS = ("request_cpus", "request_memory", "request_disk", "request_gpus")
+
+
+def near(name: str, known: Iterable[str], of: str = "did you mean {}?") -> str:
+    """The one of these names that somebody may have meant; "" where none is like it."""
+    found = difflib.get_close_matches(name.lower(), list(known), 1, 0.75)
+    return of.format(found[0]) if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +194,7 @@ class Commands:
                 raise config_error(
                     f"Parse error in expression: {attribute} = {text}: {error}",
                     self.source(name),
-                    "correct the expression",
+                    (near(name, _REQUESTS) if name.lower() not in _REQUESTS else "") or "correct the expression",
                 ) from None
             if len(self._parsed) < 10_000:
                 self._parsed[text] = found

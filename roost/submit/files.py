@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from roost.submit import vm
-from roost.submit.commands import NULL_FILE, Attributes, Commands, iwd, usage
+from roost.submit.commands import NULL_FILE, Attributes, Commands, iwd, near, usage
 from shared.config.errors import config_error
 
 _SHOULD = {
@@ -39,7 +39,8 @@ def executable(c: Commands, out: Attributes) -> None:
     containers = "WantDocker" in out or "WantContainer" in out
     if not text:
         if not containers:
-            raise config_error("No 'executable' parameter was provided", None, "add executable = PROGRAM")
+            typed = near("executable", [macro.name.lower() for macro in c.table], "write executable, not {}")
+            raise config_error("No 'executable' parameter was provided", None, typed or "add executable = PROGRAM")
         out["Cmd"] = ""
         out["TransferExecutable"] = False
         size = 0

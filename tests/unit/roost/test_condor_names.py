@@ -14,8 +14,8 @@ from tests.integration.pools import ROOT
 @pytest.mark.parametrize(
     ("typed", "ours"),
     [
-        ("condor_q -nobatch alice", "q -nobatch alice"),
-        ("condor_q -debug -better-analyze 12", "q -better-analyze 12"),
+        ("condor_q -nobatch alice", "q -layout condor -nobatch alice"),
+        ("condor_q -debug -better-analyze 12", "q -layout condor -better-analyze 12"),
         ("condor_submit -debug x.sub", "submit -debug x.sub"),
         ("condor_config_val -v START", "config-val -v START"),
         ("condor_status -version", "version"),
