@@ -145,6 +145,9 @@ def tree_of(name: str) -> Iterator[Path]:
         made = subprocess.run([*git, "add", "--quiet", "--detach", str(tree), name], check=False)
         if made.returncode:
             sys.exit(f"bench.compare: {name} is neither a checkout of Roost nor a revision of {ROOT}")
+        spawner = tree / "services/startd/forkserver/build.py"
+        if spawner.is_file():  # as bin/setup does
+            subprocess.run([sys.executable, "-I", str(spawner)], check=True)
         try:
             yield tree
         finally:

@@ -265,9 +265,11 @@ class Startd(Daemon):
             now=context.clock.now,
             boottime=context.clock.boottime,
             killing_timeout_s=lambda: current.settings.killing_timeout,
+            native=current.settings.native_spawner,
             warn=context.log.warning,
         )
         await fork_server.start()
+        context.log.info("fork_server", native=fork_server.native, why_not=fork_server.why_not)
         isolation = await asyncio.to_thread(
             make_isolation_manager,
             current.settings.isolation,

@@ -52,6 +52,7 @@ class Settings:
     environment: JobEnvironment  # STARTER_JOB_ENVIRONMENT, STARTER_NUM_THREADS_ENV_VARS
     job_update: float
     orphan: float  # how long jobs live on without any startd
+    native_spawner: bool  # ROOST_NATIVE_SPAWNER
     filesystem_domain: str
     uid_domain: str
     isolation: IsolationSettings
@@ -98,6 +99,7 @@ def read(config: Config, detected: Detected) -> Settings:
         environment=_environment(config, knobs),
         job_update=max(1, knobs.starter_update_interval),
         orphan=knobs.roost_startd_orphan_timeout,
+        native_spawner=knobs.roost_native_spawner,
         filesystem_domain=knobs.filesystem_domain or detected.hostname,
         uid_domain=knobs.uid_domain or detected.hostname,
         isolation=read_isolation_settings(

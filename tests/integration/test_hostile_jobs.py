@@ -14,11 +14,17 @@ import pytest
 from services.startd.forkserver import kernel
 from services.startd.forkserver.client import ForkServer
 from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, has_cgroups, open_directory
+from tests.nannies import KINDS, use_nannies
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.mounts
 SECRET = "the secret of another job"
 VICTIM = f"echo '{SECRET}' > secret; export HIDDEN='{SECRET}'; chmod 644 secret; touch ready; exec sleep 1000"
+
+
+@pytest.fixture(autouse=True, params=KINDS)
+def nannies(request, monkeypatch):
+    return use_nannies(request.param, monkeypatch)
 
 
 @pytest.fixture

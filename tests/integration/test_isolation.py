@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, has_cgroups, open_directory
+from tests.nannies import KINDS, use_nannies
 from tests.spec import spec
 from tests.startd_pool import Machine
 from tests.waiting import eventually
@@ -18,6 +19,11 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.mounts
 #: A script's last words, so that a test can wait for what it began.
 READY = "touch ready; exec sleep 1000"
+
+
+@pytest.fixture(autouse=True, params=KINDS)
+def nannies(request, monkeypatch):
+    return use_nannies(request.param, monkeypatch)
 
 
 @pytest.fixture

@@ -48,7 +48,8 @@ def _row(name: str, holds: str, file: str, old: str, new: str, *tests: str) -> M
 
 _WALLS, _SENDERS, _RIGHTS = (f"tests/security/test_{name}.py" for name in ("walls", "senders", "broker_rights"))
 _STATEMENTS, _HTTP = "tests/unit/bus/test_statements.py", "tests/security/test_http_strict.py"
-_JOB = "services/startd/forkserver/job.py"
+_JOB, _SPAWNER = "services/startd/forkserver/job.py", "services/startd/forkserver/spawner.c"
+_SPAWNER_TEST = "tests/unit/startd/test_spawner.py"
 _DEFINITIONS, _BUS = "shared/bus/definitions.py", "shared/bus/senders.py"
 _FRAMING = "services/gateway/core/http_framing.py"
 _IDTOKENS, _LISTS, _ENROLL = (
@@ -85,6 +86,51 @@ MENDS: tuple[Mend, ...] = (
 """,
         "            pass\n",
         f"{_WALLS}::test_a_job_gains_no_rights_and_calls_nothing_dangerous",
+    ),
+    _row(
+        "native-landlock",
+        "a job of a startd that is not root sees only what it is granted, when the spawner in C starts it",
+        _SPAWNER,
+        "    confine(order);\n",
+        "",
+        f"{_WALLS}::test_a_job_gets_nothing_of_the_startds",
+    ),
+    _row(
+        "native-filter",
+        "a job makes no dangerous calls, when the spawner in C starts it",
+        _SPAWNER,
+        "    filter_calls(order);\n",
+        "",
+        f"{_WALLS}::test_a_job_gains_no_rights_and_calls_nothing_dangerous",
+    ),
+    _row(
+        "native-test",
+        "a spawner that lacks a wall is not used",
+        "services/startd/forkserver/native.py",
+        'if last.get("op") != "ended" or last.get("status") != PROBED << 8:',
+        "if False:",
+        f"{_SPAWNER_TEST}::test_one_that_lacks_a_wall_does_not_pass_its_test",
+    ),
+    _row(
+        "native-source",
+        "a spawner of another source is not used",
+        "services/startd/forkserver/native.py",
+        "if greeting != wanted:",
+        "if False:",
+        f"{_SPAWNER_TEST}::test_one_of_another_source_or_for_other_walls_is_not_used",
+    ),
+    _row(
+        "native-unknown-words",
+        "an order with a word that the spawner does not know starts nothing",
+        _SPAWNER,
+        """        if (!names[index])
+            return refuse(refusal, "start", "%s: the spawner does not know %.60s", where, member->key);
+""",
+        """        if (!names[index])
+            continue;
+""",
+        f"{_SPAWNER_TEST}::test_what_it_does_not_know_or_understand_is_refused",
+        f"{_SPAWNER_TEST}::test_a_word_that_it_does_not_know_starts_nothing",
     ),
     _row(
         "capabilities",

@@ -14,6 +14,7 @@ import pytest
 from services.startd import forkserver
 from services.startd.forkserver import proof
 from services.startd.forkserver.client import ForkServer
+from tests import nannies
 from tests.integration.isolated_pool import alive
 from tests.waiting import eventually
 
@@ -55,12 +56,18 @@ def request(*argv, **fields):
     return {"executable": argv[0], "argv": list(argv), "env": {}, "cwd": "/"} | streams | fields
 
 
+@pytest.fixture(autouse=True, params=nannies.KINDS)
+def kind(request, monkeypatch):
+    return nannies.use_nannies(request.param, monkeypatch)
+
+
 @pytest.fixture
-async def server(tmp_path):
+async def server(tmp_path, kind):
     folder = tmp_path / "server"
     folder.mkdir(mode=0o700)
     server = ForkServer(folder, orphan_s=600, now=time.time)
     await server.start()
+    assert server.native == (kind == "native"), server.why_not
     yield server
     await server.stop(end_server=True)
 

@@ -20,6 +20,7 @@ from services.startd.isolation import host_capabilities, job_view
 from shared.classad import ClassAd, evaluate
 from shared.config import load_config
 from tests.integration.isolated_pool import NOBODY, IsolatedPool, open_directory
+from tests.nannies import both, knobs_of
 from tests.spec import spec
 
 pytestmark = pytest.mark.mounts
@@ -149,6 +150,7 @@ async def main():
             "out": out,
             "exit": str(report.exit),
             "lives": lives,
+            "native": pool.startd.shared.fork_server.native,
             "reason": ad.eval_string("ProcessJobsReason"),
             "requirements": str(ad.get("Requirements")),
         }))
@@ -203,12 +205,13 @@ async def attack(place: Path, user: int, **knobs):
 CLOSED = ("EPERM", "EACCES", "ENOENT", "ESRCH", "EXDEV")
 
 
-@spec("ISO-15")
+@spec("ISO-15", "ISO-23")
 @needs_landlock
+@both
 @pytest.mark.parametrize("user", [0, NOBODY], ids=["root", "plain account"])
-async def test_a_job_gets_nothing_of_the_startds(user):
+async def test_a_job_gets_nothing_of_the_startds(user, nannies):
     with open_directory(OWN_PLACE) as place:
-        told = await attack(place, user)
+        told = await attack(place, user, **knobs_of(nannies))
     assert told["out"], told
     found = json.loads(told["out"])
     assert PASSWORD not in told["out"]
@@ -225,13 +228,16 @@ async def test_a_job_gets_nothing_of_the_startds(user):
     assert told["lives"]
 
 
-@spec("ISO-16")
+@spec("ISO-16", "ISO-23")
 @needs_landlock
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the calls are of x86-64")
+@both
 @pytest.mark.parametrize("user", [0, NOBODY], ids=["root", "plain account"])
-async def test_a_job_gains_no_rights_and_calls_nothing_dangerous(user):
+async def test_a_job_gains_no_rights_and_calls_nothing_dangerous(user, nannies):
     with open_directory(OWN_PLACE) as place:
-        found = json.loads((await attack(place, user))["out"])
+        told = await attack(place, user, **knobs_of(nannies))
+    assert told["native"] == (nannies == "native")
+    found = json.loads(told["out"])
     refused = ("user namespace", "clone a namespace", "mount", "umount", "keyctl", "add_key", "bpf", "perf", "setns")
     refused += ("userfaultfd", "open_by_handle_at", "kexec")
     assert {name: found[name] for name in refused} == dict.fromkeys(refused, "EPERM")

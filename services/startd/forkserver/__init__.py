@@ -20,6 +20,9 @@ A run has the lease of its claim here, as a moment of the machine's own clock (C
 machine sleeps): when it has passed, the run is killed, with a startd or without one (LEA-02). A nanny that does not
 end its job although it was told to is killed in its turn, and the job with it.
 
+Where a compiler built it, the nannies are in C: `spawner.c`, which `native` keeps. The modules `nanny`, `job` and
+`cgroup` do the same where it is not there.
+
 The startd decides how a job is isolated (cgroup, account, namespaces, mounts, Landlock), and says it in the request to
 spawn (`core.isolation`); here it is only carried out. `server.Server` lists the frames.
 """

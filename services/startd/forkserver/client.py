@@ -19,6 +19,7 @@ from typing import Any
 
 from services.startd import forkserver
 from services.startd.forkserver import proof
+from services.startd.forkserver.build import PROGRAM
 from services.startd.forkserver.processes import all_pids, kill_descendants, send_signal
 from shared.errors import RetryableError
 from shared.local_sockets import connect_local
@@ -79,7 +80,8 @@ class ProcessEnd:
 
 class ForkServer:
     """One startd's fork server, in `directory`. `orphan_s`: how long it and its jobs live on without a startd.
-    `killing_timeout_s`: how long a nanny may take to kill its job until it is killed itself, as it is now."""
+    `killing_timeout_s`: how long a nanny may take to kill its job until it is killed itself, as it is now. `native`:
+    whether a server that is started uses the spawner in C where it can."""
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class ForkServer:
         now: Callable[[], float],
         boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         killing_timeout_s: Callable[[], float] = lambda: 30.0,
+        native: bool = True,
         warn: Callable[..., None] = lambda event, **about: None,
     ) -> None:
         self.directory = directory
@@ -97,6 +100,7 @@ class ForkServer:
         self._now = now
         self._boottime = boottime
         self._killing_timeout_s = killing_timeout_s
+        self._wants_native = native
         self._leases: dict[str, float] = {}  # when each ends, by CLOCK_BOOTTIME: told again to a server that missed it
         self._warn = warn
         self._writer: asyncio.StreamWriter | None = None
@@ -115,6 +119,8 @@ class ForkServer:
         self.outdated = False
         #: It is of a version without leases: it gets jobs, and a successor as soon as it has none.
         self.knows_leases = True
+        #: Its nannies are in C; if not, and they were to be, why not.
+        self.native, self.why_not = False, ""
         self._warned_of = 0  # pid of the server that was last warned of
 
     # -- life
@@ -359,7 +365,10 @@ class ForkServer:
             command = [sys.executable, "-I", "-S", "-c", _START, str(_ROOT)]
             with open(self.directory / "log", "ab") as log:
                 process = subprocess.Popen(
-                    [*command, str(self.directory), str(self.orphan_s), str(writer), str(theirs.fileno())],
+                    [
+                        *(*command, str(self.directory), str(self.orphan_s), str(writer), str(theirs.fileno())),
+                        str(PROGRAM) if self._wants_native else "",
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -449,6 +458,7 @@ class ForkServer:
 
     def _take_state(self, frame: dict[str, Any]) -> None:
         self.pid = frame.get("pid", 0)
+        self.native, self.why_not = bool(frame.get("native")), str(frame.get("why_not", ""))
         self.running = {one["run"]: _process(one) for one in frame["running"]}
         for run, process in self.running.items():
             if process.pid:

@@ -1,4 +1,8 @@
-"""The parent of one job: starts it isolated, waits for it, and leaves nothing of it behind."""
+"""The parent of one job: starts it isolated, waits for it, and leaves nothing of it behind.
+
+`spawner.c` does the same in C, and is used where it was compiled. Whoever changes one changes the other; the tests of
+the fork server and of walls hold both.
+"""
 
 # ruff: noqa: SIM105  contextlib would be a dozen more modules to load and to carry through every fork
 

@@ -13,10 +13,11 @@ import socket
 import sys
 import time
 
-from services.startd.forkserver import WALLS, kernel, seccomp
+from services.startd.forkserver import WALLS, kernel, native, seccomp
 from services.startd.forkserver.cgroup import Cgroup
 from services.startd.forkserver.frames import Frame, Frames, pack
 from services.startd.forkserver.nanny import KILL_ROUND_S, ChildSignals, Nanny
+from services.startd.forkserver.native import NoSpawner, Spawner
 from services.startd.forkserver.processes import (
     children_of,
     descendants_of,
@@ -90,7 +91,8 @@ class Server:
     ack {run}: its result need not be kept any longer
     mount {id, source, target, fstype, options}, unmount {id, target} -> mounted {id, errno, message}: in a namespace of
       its own and its jobs'
-    list -> state {walls, pid, running: [...], ended: [...]}; also sent when a client is let in
+    list -> state {walls, pid, native (nannies are in C), why_not, running: [...], ended: [...]}; also sent when a
+      client is let in
     exit: end now, with all jobs
     Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib,
       out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it), lease_over (it was
@@ -102,9 +104,12 @@ class Server:
     is the client stays it.
     """
 
-    def __init__(self, directory: str, orphan_s: float) -> None:
+    def __init__(self, directory: str, orphan_s: float, program: str) -> None:
         self.directory = directory
         self.orphan_s = orphan_s
+        self.program = program  # of the spawner; empty: it is not to be used
+        self.spawner: Spawner | None = None
+        self.why_not = ""  # why there is no spawner
         self.runs: dict[str, Run] = {}
         self.by_fd: dict[int, Run] = {}
         self.ended: dict[str, Frame] = {}
@@ -137,6 +142,7 @@ class Server:
         self.secret = make_secret(SECRET_FILE)
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         self.signals = ChildSignals()
+        self.start_spawner()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         if os.path.lexists("socket"):
             os.unlink("socket")
@@ -164,6 +170,9 @@ class Server:
             self.turn_away(caller)
         for run in (*self.runs.values(), *filter(None, [self.spare])):
             run.channel.close()  # nannies end their jobs when they see that
+        if self.spawner is not None:
+            self.spawner.close()
+            self.spawner = None
         while children_of(os.getpid()):
             self.signals.drain()
             self.reap()
@@ -355,7 +364,8 @@ class Server:
         # Those too whose start nobody has told of yet (pid 0): they are there, and may begin at any moment.
         running = [run.state() for run in self.runs.values()]
         ended = list(self.ended.values())
-        about = {"walls": WALLS, "leases": True, "pid": os.getpid()}
+        about: Frame = {"walls": WALLS, "leases": True, "pid": os.getpid()}
+        about |= {"native": self.spawner is not None, "why_not": self.why_not}
         return {"op": "state", **about, "running": running, "ended": ended}
 
     def mount(self, frame: Frame) -> None:
@@ -385,6 +395,9 @@ class Server:
         if self.spare is not None:  # it is not in it
             self.spare.channel.close()
             self.spare = None
+        if self.spawner is not None:  # nor is it
+            self.spawner.close()
+            self.start_spawner()
 
     # -- jobs
 
@@ -415,11 +428,27 @@ class Server:
         """A nanny that waits for its job. Raises OSError when there is no process to be had."""
         ours, theirs = socket.socketpair()
         try:
-            pid = os.fork()
+            pid = self.spawner.nanny(theirs) if self.spawner is not None else self.fork_nanny(theirs)
+        except NoSpawner as error:
+            # Not with this channel: a nanny of the spawner's may listen to it.
+            ours.close()
+            theirs.close()
+            if self.spawner is not None:
+                self.spawner.close()
+            self.lose_spawner(str(error))
+            return self.nanny()
         except OSError:
             ours.close()
             theirs.close()
             raise
+        theirs.close()
+        self.nannies.add(pid)
+        return Run("", pid, ours)
+
+    @staticmethod
+    def fork_nanny(theirs: socket.socket) -> int:
+        """One in Python. Raises OSError."""
+        pid = os.fork()
         if pid == 0:
             try:
                 # Copies of the other channels would keep their nannies from seeing the server's end.
@@ -430,9 +459,21 @@ class Server:
                 Nanny(3).run()
             finally:
                 os._exit(0)
-        theirs.close()
-        self.nannies.add(pid)
-        return Run("", pid, ours)
+        return pid
+
+    def start_spawner(self) -> None:
+        self.spawner = None
+        if not self.program:
+            return
+        try:
+            self.spawner, self.why_not = native.start(self.program), ""
+        except NoSpawner as error:
+            self.why_not = str(error)
+
+    def lose_spawner(self, why: str) -> None:
+        """It is no more, or as good as that: nannies are forks of ours from now on. Those that it made go on."""
+        sys.stderr.write(f"the spawner is not used any more: {why}\n")
+        self.spawner, self.why_not = None, why
 
     def make_spare(self) -> None:
         """Have a nanny ready: it takes a fork out of the time from request to start."""
@@ -563,6 +604,9 @@ class Server:
                 return
             if pid == 0:
                 break
+            if self.spawner is not None and pid == self.spawner.pid:
+                self.spawner.link.close()
+                self.lose_spawner(f"it ended with status {status}")
             strange |= status != 0 or pid not in self.nannies
             self.nannies.discard(pid)
             if self.spare is not None and pid == self.spare.nanny:
@@ -589,5 +633,6 @@ class Server:
         return os.path.join("results", name.encode().hex())
 
 
-def main(directory: str, orphan_s: str, ready: str, channel: str) -> None:
-    Server(directory, float(orphan_s)).run(int(ready), int(channel))
+def main(directory: str, orphan_s: str, ready: str, channel: str, program: str) -> None:
+    """program: the spawner's; empty: it is not to be used."""
+    Server(directory, float(orphan_s), program).run(int(ready), int(channel))

@@ -489,6 +489,12 @@ class StartdSettings(CommonSettings):
     roost_startd_orphan_timeout: int = knob(
         "ROOST_STARTD_ORPHAN_TIMEOUT", "2400", unit="s", least=1, meaning="jobs live on without any startd at most"
     )
+    roost_native_spawner: bool = knob(
+        "ROOST_NATIVE_SPAWNER",
+        "true",
+        meaning="the spawner in C starts jobs where it was compiled and passes its test; else, and if false, Python "
+        "does, which takes more time. Read when a fork server starts",
+    )
     roost_startd_failures: int = knob(
         "ROOST_STARTD_FAILURES",
         "3",

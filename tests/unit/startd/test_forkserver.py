@@ -13,6 +13,7 @@ from services.startd import forkserver
 from services.startd.forkserver.client import ForkServer, SpawnFailed
 from services.startd.forkserver.nanny import LOOK_GROWTH
 from services.startd.forkserver.server import AFTER_LEASE_S
+from tests import nannies
 from tests.spec import spec
 from tests.waiting import eventually
 
@@ -29,10 +30,16 @@ def request(*argv, **fields):
     } | fields
 
 
+@pytest.fixture(autouse=True, params=nannies.KINDS)
+def kind(request, monkeypatch):
+    return nannies.use_nannies(request.param, monkeypatch)
+
+
 @pytest.fixture
-async def server(tmp_path):
+async def server(tmp_path, kind):
     server = ForkServer(tmp_path, orphan_s=600, now=time.time)
     await server.start()
+    assert server.native == (kind == "native"), server.why_not
     yield server
     await server.stop(end_server=True)
 
