@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shared.config import Config
+from shared.config.daemon_list import kind_of
 from shared.config.knobs import KNOBS
 from shared.config.knobs.base import to_list
 from shared.daemon.base import Daemon
@@ -55,7 +56,6 @@ _IN_VAIN: Final[Mapping[str, str]] = MappingProxyType(
 )
 _MACRO: Final = re.compile(r"(?:_condor_|roost_)([A-Za-z0-9_./]+)", re.IGNORECASE)
 _OF_LOGS: Final = re.compile(r"(?:max_)?[a-z0-9_]+_log", re.IGNORECASE)
-_REFERENCE: Final = re.compile(r"\$\(([A-Za-z0-9_]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def choose(config: Config, standing: Iterable[str], optional: Collection[str]) -
     for word in dict.fromkeys(item.upper() for item in to_list(config.get("DAEMON_LIST") or "")):
         if word in members or word in _QUIET:
             continue
-        kind = word if word in optional else _kind(config, word, {*kinds, *_QUIET})
+        kind = word if word in optional else kind_of(config, word, {*kinds, *_QUIET})
         if kind in kinds:
             members[word] = _member(config, word, kind, warnings)
         elif kind not in _QUIET or kind == "HAD":
@@ -141,20 +141,6 @@ def _with_their_hads(members: list[Member]) -> list[Member]:
 
 def _word_of_had(negotiator: Member) -> str:
     return "HAD" if negotiator.word == "NEGOTIATOR" else f"HAD_{negotiator.word}"
-
-
-def _kind(config: Config, word: str, kinds: Collection[str]) -> str:
-    """The kind of daemon that `word` is a name of: `$(COLLECTOR)`, or the path of a condor_collector. "": of none."""
-    for _ in range(8):  # names of names of names
-        text = (config.raw(word) or "").strip()
-        reference = _REFERENCE.fullmatch(text)
-        if reference is None:
-            break
-        word = reference[1].upper()
-        if word in kinds:
-            return word
-    program = (config.get(word) or "").rpartition("/")[2].removeprefix("condor_").upper()
-    return program if program in kinds else ""
 
 
 def _member(config: Config, word: str, kind: str, warnings: list[str]) -> Member:

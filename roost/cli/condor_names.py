@@ -92,7 +92,7 @@ NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]
 }
 #: What there is instead of HTCondor's others.
 INSTEAD: Final = {
-    "condor_master": "the daemons are started by systemd, Docker or `roost up`",
+    "condor_master": "`python -m services.master` is the master; systemd, Docker or `roost up` start daemons too",
     "condor_dagman": "`roost submit-dag` starts what manages a DAG",
     "condor_watch_q": "see `roost events 'job.*'`",
     "condor_findhost": "see `roost status -constraint EXPR -af Machine`",

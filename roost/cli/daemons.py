@@ -36,7 +36,7 @@ _KINDS: Final = {
 #: What HTCondor has daemons of its own for, and why there is none here.
 _NONE: Final = {
     "REPLICATION": "the HADs replicate: use -had",
-    "MASTER": "there is no master: name daemons, or -all",
+    "MASTER": "a master takes no orders: name daemons, or -all",
     "SHADOW": "jobs have no shadows",
     "STARTER": "jobs have no starters",
 }

@@ -12,7 +12,7 @@ from typing import Final
 from shared.effects import Answer, by_name
 
 _BY_NAME: Final = Answer("daemons go by names: -name NAME", "-addr -address")
-_NO_MASTER: Final = Answer("there is no master: name daemons, or -all", "-master")
+_NO_MASTER: Final = Answer("a master takes no orders: name daemons, or -all", "-master")
 _NO_PROGRAM: Final = Answer("a daemon that ends starts no other program: its supervisor has hooks for that", "-exec")
 _COLUMNS: Final = Answer("`-af ATTR...` prints just these columns, and a print file any others (-print-format)", "-aaf")
 _OUTCOMES: Final = Answer("each job is answered in a line of its own, or by -json", "-long -totals")

@@ -24,6 +24,7 @@ also those of HTCondor's knobs that nothing goes by and that are not on this pag
 """
 
 _TITLES = {
+    "MASTER": "Master",
     "COLLECTOR": "Collector",
     "NEGOTIATOR": "Negotiator",
     "SCHEDD": "Access point (schedd)",

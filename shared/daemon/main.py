@@ -2,7 +2,7 @@
 
 SIGTERM and SIGINT stop it after a bounded drain (again: at once), SIGHUP reads the configuration anew. Exit
 status: 0 stopped, 1 a task died (start it again), 2 wrong arguments, 75 it was told to restart (start it again), 78
-wrong configuration (starting it again will not help).
+wrong configuration (starting it again will not help), 99 it is over by its own decision (do not start it again).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shared.state import NoStore, Store, open_store
 from shared.tasks import TaskSet
 from shared.tls import ClientTls
 
-EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG = 1, 75, 78
+EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG, EXIT_OVER = 1, 75, 78, 99
 #: Seconds between looks at the store when nothing else asks it.
 PING_S = 5.0
 #: Daemons whose <SUBSYSTEM>_NAME names them in the pool. A negotiator's or collector's names something else.
@@ -185,7 +185,7 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
             await health.stop()
         if options.pidfile:
             options.pidfile.unlink(missing_ok=True)
-    return EXIT_AGAIN if context.again else 0
+    return EXIT_AGAIN if context.again else EXIT_OVER if context.over else 0
 
 
 def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> Context:

@@ -46,10 +46,13 @@ class Systemd:
         """Until cancelled: that the loop turns, and what the daemon waits for, in words."""
         while self._address:
             waits = waiting_for() or ("" if self._ready else "its setup")
-            status = f"waits for {waits}" if waits else _WORKS
-            changed, self._status = status != self._status, status
-            self._tell(*(["WATCHDOG=1"] if self._watched else []), *([f"STATUS={status}"] if changed else []))
+            self.tell_alive(f"waits for {waits}" if waits else _WORKS)
             await asyncio.sleep(self._every_s)
+
+    def tell_alive(self, status: str) -> None:
+        """That the loop turns, and what it does, in words."""
+        changed, self._status = status != self._status, status
+        self._tell(*(["WATCHDOG=1"] if self._watched else []), *([f"STATUS={status}"] if changed else []))
 
     def _tell(self, *lines: str) -> None:
         if not self._address or not lines:

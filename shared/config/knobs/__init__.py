@@ -21,6 +21,7 @@ from shared.config.knobs.defrag import DefragSettings
 from shared.config.knobs.gateway import GatewaySettings
 from shared.config.knobs.had import HadSettings
 from shared.config.knobs.journal import JournalSettings
+from shared.config.knobs.master import MasterSettings
 from shared.config.knobs.monitor import MonitorSettings
 from shared.config.knobs.negotiator import NegotiatorSettings
 from shared.config.knobs.others import OTHERS
@@ -41,6 +42,7 @@ __all__ = [
     "HadSettings",
     "JournalSettings",
     "Knob",
+    "MasterSettings",
     "MonitorSettings",
     "NegotiatorSettings",
     "RegistrarSettings",
@@ -67,6 +69,7 @@ SETTINGS: tuple[type[CommonSettings], ...] = (
     MonitorSettings,
     AdstashSettings,
     RegistrarSettings,
+    MasterSettings,
     SubmitSettings,
 )
 

@@ -120,14 +120,15 @@ NONE: Final = (
         "machines behind a firewall connect to the broker, and nobody connects to them: there is nothing for CCB to do",
         "CCB_<what> USE_OUTBOUND_CCB",
     ),
-    # ---------------------------------------------------------------- no master
+    # ---------------------------------------------------------------- the master
     Answer(
-        "there is no condor_master: systemd, a container engine or `roost up` starts daemons again",
+        "the master (`python -m services.master`), systemd, a container engine or `roost up` starts daemons again: "
+        "after 0.1 s, later each time",
         "DC_DAEMON_LIST MASTER MASTER_NAME MASTER_NEW_BINARY_DELAY MASTER_NEW_BINARY_RESTART "
         "MASTER_CHECK_NEW_EXEC_INTERVAL MASTER_RECOVER_FACTOR MASTER_<daemon>_BACKOFF_CEILING "
         "MASTER_<daemon>_BACKOFF_CONSTANT MASTER_<daemon>_BACKOFF_FACTOR MASTER_<daemon>_RECOVER_FACTOR "
         "MASTER_ATTRS MASTER_INSTANCE_LOCK MASTER_SHUTDOWN_<name> DEFAULT_MASTER_SHUTDOWN_SCRIPT START_DAEMONS "
-        "START_MASTER MASTER_WAITS_FOR_GCB_BROKER NOT_RESPONDING_TIMEOUT <SUBSYS>_NOT_RESPONDING_TIMEOUT "
+        "START_MASTER MASTER_WAITS_FOR_GCB_BROKER <SUBSYS>_NOT_RESPONDING_TIMEOUT "
         "NOT_RESPONDING_WANT_CORE PUBLISH_OBITUARIES OBITUARY_LOG_LENGTH <SUBSYS>_ADMIN_EMAIL <SUBSYS>_USERID "
         "<SUBSYS>_FLAG PARENT_CHECK_FIRST_INTERVAL PARENT_CHECK_INTERVAL MASTER_DAEMON_AD_FILE "
         "DEFAULT_KILL_CHILDREN_ON_EXIT RECONNECT_BACKOFF_CEILING",
@@ -139,7 +140,7 @@ NONE: Final = (
         "HAD_STAND_ALONE_DEBUG",
     ),
     Answer(
-        "daemons are started by `python -m services.<daemon>`, and a personal pool's by `roost up`",
+        "daemons are started by `python -m services.<daemon>` or the master, and a personal pool's by `roost up`",
         "COLLECTOR DEFRAG HAD NEGOTIATOR SBIN KBDD SCHEDD STARTD GANGLIAD ROOSTER JOB_ROUTER",
     ),
     Answer(
@@ -733,7 +734,8 @@ PART: Final = (
         "SEC_<level>_AUTHENTICATION_METHODS SEC_<what>",
     ),
     Answer(
-        "`roost up` starts what it names besides the daemons of every pool; elsewhere systemd or containers start them",
+        "the master starts what it names, `roost up` what it names besides the daemons of every pool; a container "
+        "starts one daemon",
         "DAEMON_LIST",
     ),
     Answer(

@@ -70,13 +70,6 @@ OTHERS: tuple[Knob, ...] = (
         daemons=("TOOL",),
     ),
     Knob(
-        "DAEMON_LIST",
-        "MASTER",
-        "daemons the master runs; `roost up` starts what it names besides those that every pool has",
-        kind="list",
-        daemons=("MASTER",),
-    ),
-    Knob(
         "DC_DAEMON_LIST", None, "daemons in the list that speak the daemon protocol", kind="list", daemons=("MASTER",)
     ),
     Knob("MASTER", "$(SBIN)/condor_master", "name in DAEMON_LIST; path of the master", kind="str", daemons=("MASTER",)),
@@ -91,15 +84,15 @@ OTHERS: tuple[Knob, ...] = (
     Knob(
         "<NAME>_ARGS",
         None,
-        "arguments of a daemon that `roost up` starts: -local-name, by default its name in DAEMON_LIST where that is "
-        "none of a kind of daemons, and -name",
+        "arguments of a daemon that the master starts; `roost up` goes by -local-name, by default its name in "
+        "DAEMON_LIST where that is none of a kind of daemons, and -name",
         kind="str",
         daemons=("MASTER",),
     ),
     Knob(
         "<NAME>_ENVIRONMENT",
         None,
-        "environment of a daemon that `roost up` starts: _CONDOR_<macro> wins over the files",
+        "environment of a daemon that the master or `roost up` starts: _CONDOR_<macro> wins over the files",
         kind="str",
         daemons=("MASTER",),
     ),

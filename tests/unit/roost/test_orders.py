@@ -91,7 +91,7 @@ def test_what_is_asked_for(pool, typed, path, order, capsys):
     ("typed", "says"),
     [
         ("off -fast -peaceful a", "do not go together"),
-        ("off -subsystem master", "there is no master"),
+        ("off -subsystem master", "a master takes no orders"),
         ("off -subsystem replication", "-had"),
         ("off -subsystem frob", "startd, schedd"),
         ("off -all a", "-all means everybody"),

@@ -1,0 +1,5 @@
+import sys
+
+from services.master.daemon import main
+
+sys.exit(main(sys.argv[1:]))
