@@ -5,7 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -26,18 +26,20 @@ class BuildWithSpawner(build_py):
 
 
 class WheelWithSpawner(bdist_wheel):
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = not is_compiled()
-
     def get_tag(self) -> tuple[str, str, str]:
         """The program needs this kind of machine and no kind of Python."""
         _, _, platform = super().get_tag()
         return ("py3", "none", platform) if is_compiled() else super().get_tag()
 
 
+class WithProgram(Distribution):
+    def has_ext_modules(self) -> bool:
+        """As for an extension: all goes where files for one kind of machine go."""
+        return is_compiled()
+
+
 def is_compiled() -> bool:
     return sys.platform == "linux" and bool(BUILD["find_compiler"]())
 
 
-setup(cmdclass={"build_py": BuildWithSpawner, "bdist_wheel": WheelWithSpawner})
+setup(distclass=WithProgram, cmdclass={"build_py": BuildWithSpawner, "bdist_wheel": WheelWithSpawner})
