@@ -6,6 +6,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.containers.pool import DAEMONS, SERVERS, ComposePool
+from tests.spec import spec
 
 INSTALLED = "from importlib.metadata import distributions\nfor d in distributions(): print(d.name, d.version)"
 
@@ -63,6 +64,12 @@ def test_no_tool_of_builds_or_tests_is_in_the_image(compose_pool: ComposePool):
         assert b"ModuleNotFoundError" in done.output, module
     parts = ("-name", "*.whl", "-o", "-path", "/opt/*/tests", "-o", "-path", "/opt/*/test", "-o", "-name", "cc1*")
     assert found(compose_pool, *parts) == []
+
+
+@spec("ISO-23")
+def test_the_spawner_in_the_image_works_without_rights(compose_pool: ComposePool):
+    code = "from services.startd.forkserver import build, native; native.start(str(build.PROGRAM)).close()"
+    assert inside(compose_pool, "python3", "-c", code) == ""
 
 
 def test_no_file_of_the_image_gives_rights_to_who_runs_it(compose_pool: ComposePool):
