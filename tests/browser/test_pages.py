@@ -328,6 +328,27 @@ def test_it_says_when_it_is_cut_off_and_goes_on(visit, pool):
     expect(page.locator(".side .live")).to_have_text("Live")
 
 
+def test_what_is_not_known_is_not_told_as_empty(visit, pool):
+    """While the gateway is away: no empty tables that are none, and how old that is which is still shown."""
+    visitor = visit()
+    page = visitor.go("jobs")
+    expect(page.get_by_role("link", name="3.0")).to_be_visible()
+    visitor.expected = True
+    visitor.context.set_offline(True)
+    visitor.go("machines")
+    expect(page.get_by_role("main")).to_contain_text("Not known")
+    expect(page.get_by_role("main")).not_to_contain_text("No such machines")
+    assert visitor.accessibility() == []
+    visitor.go("jobs")
+    expect(page.get_by_role("alert")).to_contain_text("what is shown is as of")
+    expect(page.get_by_role("link", name="3.0")).to_be_visible()
+    visitor.context.set_offline(False)
+    expect(page.locator(".side .live")).to_have_text("Live")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    visitor.go("machines")
+    expect(page.get_by_role("link", name=pool.machine)).to_be_visible()
+
+
 def test_colours_are_chosen_and_kept(visit, pool):
     visitor = visit()
     page = visitor.page

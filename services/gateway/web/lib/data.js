@@ -2,19 +2,21 @@
 // and now and then without; never while nobody looks at the tab.
 import { ApiError, ask } from "./api.js";
 import { useEffect, useRef, useState } from "./html.js";
-import { useEvents } from "./live.js";
+import { answered, useEvents } from "./live.js";
 
 const AT_MOST_EVERY_MS = 1000;
 const EVERY_MS = 15000;
 const RETRY_MS = 2000;
 /** The last answers, to be shown at once when somebody comes back to a page. */
 const seen = new Map();
+/** When each of them came, in seconds since 1970. @type {Map<string, number>} */
+const times = new Map();
 
 /**
  * @param {string} path of the API with its query; empty: nothing is asked
  * @param {{types?: string[], every?: number}} [options] types of events after which the answer may be another one; every:
  *   milliseconds after which it is asked for again in any case, 0: never
- * @returns {{data: any, error: ApiError | null, loading: boolean, refresh: () => void}}
+ * @returns {{data: any, error: ApiError | null, loading: boolean, refresh: () => void}} the error has `at` where an older answer is shown: when that came
  */
 export function useData(path, options = {}) {
   const { types = [], every = EVERY_MS } = options;
@@ -43,10 +45,13 @@ export function useData(path, options = {}) {
       const data = await ask(asked, { signal: mine.abort.signal });
       if (mine.path !== asked) return;
       keep(asked, data);
+      times.set(asked, Date.now() / 1000);
       set({ path: asked, data, error: null, loading: false });
+      answered();
     } catch (error) {
       if (mine.path !== asked || error.name === "AbortError") return;
       const told = error instanceof ApiError ? error : new ApiError(0, "unreachable", "the gateway does not answer");
+      told.at = times.get(asked);
       set((old) => ({ path: asked, data: old.path === asked ? old.data : undefined, error: told, loading: false }));
       mine.failed = told.status === 0 || told.status >= 500;
     } finally {
@@ -91,7 +96,11 @@ const wait = (mine) => Math.max(0, mine.last + Math.max(AT_MOST_EVERY_MS, 3 * mi
 function keep(path, data) {
   seen.delete(path);
   seen.set(path, data);
-  if (seen.size > 60) seen.delete(seen.keys().next().value);
+  if (seen.size > 60) {
+    const oldest = seen.keys().next().value;
+    seen.delete(oldest);
+    times.delete(oldest);
+  }
 }
 
 /** The time now in seconds, so that what shows an age is drawn anew. @param {number} every milliseconds */

@@ -39,6 +39,13 @@ function wanted() {
   return [...types].sort();
 }
 
+/** The gateway has answered something: if the stream waits to be tried again, that is now. */
+export function answered() {
+  if (state !== "retrying" || stop) return;
+  pause = FIRST_MS;
+  restart();
+}
+
 function restart() {
   clearTimeout(timer);
   timer = setTimeout(() => {

@@ -1,5 +1,5 @@
 // The queues, newest job first, and what left them.
-import { Ago, Badge, Bar, Card, Empty, Head, Legend, Name, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Ago, Badge, Bar, Card, Empty, Head, Legend, Name, Select, Since, Tabs, Trouble, Unknown, colour } from "../parts/bits.js";
 import { Pager, Table } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
@@ -71,7 +71,7 @@ export function Jobs({ query }) {
     <${Trouble} error=${error} />
     <${Card} flush>
       <${Table} caption=${past ? "Jobs that left the queue" : "Jobs in the queue"} columns=${past ? PAST : COLUMNS} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.Id}`}
-        empty=${html`<${Empty} title=${past ? "No such jobs in the history" : "No such jobs in the queue"}>${query.search || query.status || query.user ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
+        empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title=${past ? "No such jobs in the history" : "No such jobs in the queue"}>${query.search || query.status || query.user ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
       ${data && html`<${Pager} shown=${data.rows.length} fits=${fits(data, query, past)} what="jobs" next=${data.next} first=${!query.after} />`}
     </${Card}>
     ${data?.late?.length > 0 && html`<div class="below"><${Card} title="Still to come" flush note="clusters whose jobs come into the queue some at a time">

@@ -1,5 +1,5 @@
 // Machines, or all slots: sorted, filtered and cut into pages by the collector.
-import { Ago, Badge, Bar, Card, Empty, Facts, Head, Name, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Ago, Badge, Bar, Card, Empty, Facts, Head, Name, Select, Since, Tabs, Trouble, Unknown, colour } from "../parts/bits.js";
 import { Pager, Table, reorder } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
@@ -80,7 +80,7 @@ export function Machines({ query }) {
     <${Trouble} error=${error} />
     <${Card} flush>
       <${Table} caption=${by === "slot" ? "Slots" : "Machines"} columns=${by === "slot" ? SLOTS : MACHINES(data?.rows)} rows=${error && !data ? [] : data?.rows} id=${(row) => row.Name}
-        order=${order} onOrder=${reorder} empty=${html`<${Empty} title=${by === "slot" ? "No such slots" : "No such machines"}>Nothing in the pool fits the search and the filters.</${Empty}>`} />
+        order=${order} onOrder=${reorder} empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title=${by === "slot" ? "No such slots" : "No such machines"}>Nothing in the pool fits the search and the filters.</${Empty}>`} />
       ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what=${by === "slot" ? "slots" : "machines"} next=${data.next} first=${!query.after} />`}
     </${Card}>
     ${data?.keepers && html`<${Keepers} keepers=${data.keepers} />`}`;

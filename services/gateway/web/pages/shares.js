@@ -1,5 +1,5 @@
 // Fair share: priorities, who gets which part of the pool, and when two users will be equal.
-import { Ago, At, Card, Empty, Head, Name, Part, Recorded, Trouble } from "../parts/bits.js";
+import { Ago, At, Card, Empty, Head, Name, Part, Recorded, Trouble, Unknown } from "../parts/bits.js";
 import { Pager, Table, reorder } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { Chart } from "../parts/chart.js";
@@ -41,7 +41,7 @@ export function Shares({ query, level }) {
       <${Trouble} error=${error} />
       <${Card} flush>
         <${Table} caption="Submitters" columns=${COLUMNS(data?.rows, level === "ADMINISTRATOR", answer.refresh)} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.NegotiatorName} ${row.Name}`} order=${order} onOrder=${reorder}
-          empty=${html`<${Empty} title="No submitters">Nobody has used this pool yet, or nobody fits the search.</${Empty}>`} />
+          empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title="No submitters">Nobody has used this pool yet, or nobody fits the search.</${Empty}>`} />
         ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what="submitters" next=${data.next} first=${!query.after} />`}
       </${Card}></div>
       <div class="grid">

@@ -45,7 +45,10 @@ export const Empty = ({ title, children }) => html`<div class="empty"><b>${title
 
 /** What went wrong, while what was known before is still shown. */
 export const Trouble = ({ error }) =>
-  error ? html`<p class="notice bad" role="alert">${error.message}</p>` : null;
+  error ? html`<p class="notice bad" role="alert">${error.message}${error.at ? html`; what is shown is as of <${At} at=${error.at} />` : ""}</p>` : null;
+
+/** What stands in place of an empty table's words where it is not known whether it is empty. */
+export const Unknown = () => html`<${Empty} title="Not known">The gateway has not answered; it is asked again.</${Empty}>`;
 
 /** What a page shows for a part that has no answer yet, or none. @param {{answer: any, lines?: number, children: (data: any) => any}} props */
 export function Part({ answer, lines = 4, children }) {
