@@ -33,7 +33,6 @@ class WithoutEffect:
     asks: object = None
 
 
-_NO_PLUGINS = "execution points fetch files from the access point only: list files, or fetch URLs in the job"
 _NO_CHECKPOINTS = "no execution point takes checkpoints of a job that goes on: leave it out"
 _NO_SCRIPTS = "only the program runs: call the other one in a script that is the executable"
 _ONE_PRIORITY = "a user's jobs go by priority, then by age: set priority"
@@ -61,9 +60,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "EncryptOutputFiles": WithoutEffect("encrypt_output_files", _NO_ENCRYPTION, refused=True),
     "DontEncryptInputFiles": WithoutEffect("dont_encrypt_input_files", _NO_ENCRYPTION, refused=True),
     "DontEncryptOutputFiles": WithoutEffect("dont_encrypt_output_files", _NO_ENCRYPTION, refused=True),
-    "TransferPlugins": WithoutEffect("transfer_plugins", _NO_PLUGINS, refused=True),
-    "WantTransferPluginMethods": WithoutEffect("a URL as a file", _NO_PLUGINS, refused=True),
-    "OutputDestination": WithoutEffect("output_destination", "output comes back to the access point", refused=True),
     "PublicInputFiles": WithoutEffect(
         "public_input_files", "the files would not travel: list them in transfer_input_files", refused=True
     ),
@@ -119,11 +115,6 @@ COMMANDS: Final = (
     Answer(
         "a service has one token: `roost store-cred` keeps it, with the rights and for the servers it was made for",
         "<service>_oauth_permissions <service>_oauth_resource",
-    ),
-    Answer(
-        "execution points fetch files from the access point only: fetch from stores of objects in the job",
-        "aws_region aws_access_key_id_file aws_secret_access_key_file s3_access_key_id_file "
-        "s3_secret_access_key_file gs_access_key_id_file gs_secret_access_key_file",
     ),
     Answer("there is no Java universe: the program is java, with its arguments", "jar_files java_vm_args"),
     Answer(

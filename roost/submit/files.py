@@ -190,6 +190,7 @@ def transfer(c: Commands, out: Attributes) -> None:
         answer = c.boolean(command)
         if answer is not None:
             out[attribute] = answer
+    _keys(c, out)
     c.boolean("skip_filechecks")
     code = c.integer("checkpoint_exit_code")
     if code is not None:
@@ -206,7 +207,7 @@ def transfer(c: Commands, out: Attributes) -> None:
     }
     plugins = [plugin.partition("=")[0] for plugin in (c.text("transfer_plugins") or "").split(";")]
     schemes -= {tag.strip().lower() for tags in plugins for tag in tags.split(",")}
-    if schemes & {"s3", "gs"} and not c.text("aws_secret_access_key_file", "s3_secret_access_key_file"):
+    if schemes & {"s3", "gs"} and not {"EC2AccessKeyId", "EC2SecretAccessKey"} <= out.keys():
         raise config_error(
             "s3:// and gs:// URLs require aws_access_key_id_file and aws_secret_access_key_file",
             c.source("transfer_input_files"),
@@ -214,6 +215,28 @@ def transfer(c: Commands, out: Attributes) -> None:
         )
     if schemes:
         out["WantTransferPluginMethods"] = ",".join(sorted(schemes))
+
+
+#: Attributes of the files that hold the keys of a store of objects: HTCondor names them after EC2.
+_KEYS = {
+    "EC2AccessKeyId": ("aws_access_key_id_file", "s3_access_key_id_file", "gs_access_key_id_file"),
+    "EC2SecretAccessKey": ("aws_secret_access_key_file", "s3_secret_access_key_file", "gs_secret_access_key_file"),
+}
+
+
+def _keys(c: Commands, out: Attributes) -> None:
+    """The files themselves stay where they are: the access point reads them."""
+    for attribute, names in _KEYS.items():
+        name = c.text(*names)
+        if name:
+            path = name if name.startswith("/") else f"{iwd(c)}/{name}"
+            if "$$" not in path and not os.path.isfile(path):
+                raise config_error(
+                    f"{path}, which is to hold a key, is no file", c.source(names[0]), "correct the path"
+                )
+            out[attribute] = path
+    if region := c.text("aws_region"):
+        out["AWSRegion"] = region
 
 
 def _when(c: Commands, out: Attributes) -> tuple[str, str]:

@@ -98,6 +98,7 @@ class Settings:
     max_downloads: int = 100  # MAX_CONCURRENT_DOWNLOADS; 0: no limit
     max_transfer_input_mb: Expr | None = None  # MAX_TRANSFER_INPUT_MB, of a job; negative: no limit
     max_transfer_output_mb: Expr | None = None  # MAX_TRANSFER_OUTPUT_MB, of a job; negative: no limit
+    sign_s3_urls: bool = True  # SIGN_S3_URLS
     max_spooled_mb: float = -1  # ROOST_SCHEDD_MAX_SPOOLED_MB; negative: no limit
     transfer_host: str = "127.0.0.1"  # ROOST_SCHEDD_TRANSFER_HOST
     transfer_port: int = 0  # ROOST_SCHEDD_TRANSFER_PORT; 0: any, kept over restarts
@@ -148,6 +149,7 @@ class Settings:
             max_downloads=knobs.max_concurrent_downloads,
             max_transfer_input_mb=knobs.max_transfer_input_mb,
             max_transfer_output_mb=knobs.max_transfer_output_mb,
+            sign_s3_urls=knobs.sign_s3_urls,
             max_spooled_mb=knobs.roost_schedd_max_spooled_mb,
             transfer_host=knobs.roost_schedd_transfer_host,
             transfer_port=knobs.roost_schedd_transfer_port,

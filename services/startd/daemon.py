@@ -32,6 +32,7 @@ from services.startd.components.machine_check import MachineCheck
 from services.startd.components.noclaim_shutdown import NoClaimShutdown
 from services.startd.components.owner_watch import OwnerWatch
 from services.startd.components.run_statistics import RunStatistics
+from services.startd.components.transfer_plugins import TransferPlugins
 from services.startd.context import Component, Handler, StartdContext
 from services.startd.core.machine.resources import Output
 from services.startd.core.machine.slot_plan import plan_slots
@@ -86,6 +87,7 @@ COMPONENTS: tuple[type[Component], ...] = (
     Backfill,
     FetchWork,
     Hibernation,
+    TransferPlugins,
 )
 
 

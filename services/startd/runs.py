@@ -244,6 +244,7 @@ class Runs:
             startd=startd.name,
             boot=boot_id(),
             launchers=startd.launchers,
+            plugins=startd.plugins,
             isolation=startd.isolation,
             journal=startd.journal_writer,
             counts=self.counts,

@@ -75,6 +75,8 @@ class Settings:
     console_devices: tuple[str, ...]
     credentials_on_disk: bool  # ROOST_CREDENTIALS_ON_DISK
     credentials_interval: float  # CRED_CHECK_INTERVAL, seconds
+    plugins: tuple[str, ...] | None  # FILETRANSFER_PLUGINS; None: nothing goes by URL
+    plugin_lifetime_s: int  # MAX_FILE_TRANSFER_PLUGIN_LIFETIME
     job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
     sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
     power: power_states.HibernationSettings  # HIBERNATE and what goes with it
@@ -135,6 +137,8 @@ def read(config: Config, detected: Detected) -> Settings:
         console_devices=knobs.console_devices,
         credentials_on_disk=knobs.roost_credentials_on_disk,
         credentials_interval=knobs.cred_check_interval,
+        plugins=knobs.filetransfer_plugins if knobs.enable_url_transfers else None,
+        plugin_lifetime_s=max(1, knobs.max_file_transfer_plugin_lifetime),
         job_attributes=tuple(name for name in knobs.startd_job_attrs if fold(name) not in PRIVATE_OF_JOBS),
         sibling_attributes=knobs.startd_slot_attrs,
         power=power_states.HibernationSettings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.startd.ads.ad_cache import AdCache
@@ -19,6 +19,7 @@ from services.startd.lease_keeper import LeaseKeeper
 from services.startd.machine.detection import Source
 from services.startd.observers import Observer
 from services.startd.publisher import Publisher
+from services.startd.run.plugin_table import PluginTable
 from services.startd.run_table import RunTable
 from services.startd.settings import Settings
 from shared.daemon.context import Context
@@ -67,6 +68,7 @@ class SlotServices:
     fork_server: ForkServer
     isolation: IsolationManager
     launchers: dict[str, Launcher]  # by name: process, docker, ...
+    plugins: PluginTable = field(default_factory=PluginTable)
 
     @property
     def name(self) -> str:

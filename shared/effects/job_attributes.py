@@ -17,9 +17,9 @@ UNSET: Final = (
     Answer(
         _GRID,
         "BatchExtraSubmitArgs BatchProject BatchQueue BatchRuntime BoincAuthenticatorFile CloudLabelNames "
-        "EC2AccessKeyId EC2AmiID EC2BlockDeviceMapping EC2ElasticIp EC2IamProfileArn EC2IamProfileName "
+        "EC2AmiID EC2BlockDeviceMapping EC2ElasticIp EC2IamProfileArn EC2IamProfileName "
         "EC2InstanceName EC2InstanceType EC2KeyPair EC2KeyPairFile EC2ParameterNames EC2RemoteVirtualMachineName "
-        "EC2SecretAccessKey EC2SecurityGroups EC2SecurityIDs EC2SpotPrice EC2SpotRequestID EC2StatusReasonCode "
+        "EC2SecurityGroups EC2SecurityIDs EC2SpotPrice EC2SpotRequestID EC2StatusReasonCode "
         "EC2TagNames EC2UserData EC2UserDataFile GceAccount GceAuthFile GceImage GceJsonFile GceMachineType "
         "GceMetadata GceMetadataFile GcePreemptible GridJobStatus GridResourceUnavailableTime "
         "SubmitterGlobalJobId Nonessential",
@@ -51,7 +51,7 @@ UNSET: Final = (
         "transfers are told by the job event log (040), and the waiting ones by the schedd's TransferQueue attributes",
         "CumulativeTransferTime JobCurrentFinishTransferOutputDate JobCurrentStartTransferInputDate "
         "JobCurrentStartTransferOutputDate TransferInFinished TransferInQueued TransferInStarted "
-        "TransferInputStats TransferOutFinished TransferOutQueued TransferOutStarted TransferOutputStats "
+        "TransferOutFinished TransferOutQueued TransferOutStarted "
         "TransferQueued TransferringInput",
     ),
     Answer(

@@ -4,6 +4,7 @@ Pure but for the questions it asks of paths."""
 from __future__ import annotations
 
 import os
+import posixpath
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -25,7 +26,7 @@ def split_list(value: str) -> list[str]:
 
 
 def input_sources(ad: ClassAd) -> list[Source]:
-    """What goes along with a job whose files lie here: executable, standard input, TransferInput.
+    """What goes along with a job whose files lie here: executable, standard input, TransferInput, its own plug-ins.
 
     Names are relative to Iwd. A directory with a slash at its end means what is in it. URLs are the startd's business.
     Paths may lead anywhere, since the job names them and only the schedd's own account may submit without spooling.
@@ -50,7 +51,31 @@ def input_sources(ad: ClassAd) -> list[Source]:
             sources.append(Source(path, os.path.normpath(name), follow=True))
         else:
             sources.append(Source(path, PurePosixPath(os.path.normpath(name)).name, follow=True))
+    sources += [Source(iwd / one.path, one.name, follow=True) for one in job_plugins(ad) if "://" not in one.path]
     return distinct(sources)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlugin:
+    """A plug-in that comes with the job (transfer_plugins). path: where it lies at the access point."""
+
+    schemes: tuple[str, ...]
+    path: str
+
+    @property
+    def name(self) -> str:
+        """In the scratch directory."""
+        return posixpath.basename(posixpath.normpath(self.path))
+
+
+def job_plugins(job: ClassAd) -> list[JobPlugin]:
+    """TransferPlugins: `scheme, scheme = path; scheme = path`."""
+    found = []
+    for part in job.eval_string("TransferPlugins").split(";"):
+        schemes, equals, path = part.partition("=")
+        if equals and path.strip():
+            found.append(JobPlugin(tuple(one.lower() for one in split_list(schemes)), path.strip()))
+    return found
 
 
 def distinct(sources: list[Source]) -> list[Source]:
@@ -77,7 +102,7 @@ def output_moves(ad: ClassAd, entries: list[Entry], *, iwd: Path) -> list[Move]:
     moves: list[Move] = []
     for entry in entries:
         parts = check_name(entry.name)
-        target, rest = _remapped(parts, remaps)
+        target, rest = remapped(parts, remaps)
         if target is None:
             place = iwd.joinpath(*parts)
             real = Path(os.path.realpath(place.parent))
@@ -96,7 +121,7 @@ def output_moves(ad: ClassAd, entries: list[Entry], *, iwd: Path) -> list[Move]:
     return moves
 
 
-def _remapped(parts: tuple[str, ...], remaps: dict[str, str]) -> tuple[str | None, tuple[str, ...]]:
+def remapped(parts: tuple[str, ...], remaps: dict[str, str]) -> tuple[str | None, tuple[str, ...]]:
     """The remapped place of the longest prefix of a member's path, and the rest of the path."""
     for length in range(len(parts), 0, -1):
         target = remaps.get("/".join(parts[:length]))

@@ -22,6 +22,7 @@ from shared.classad import ERROR, UNDEFINED, ClassAd, Expr, ParseError, Value, e
 from shared.classad.ad import is_private
 from shared.classad.expr import Literal, fold
 from shared.messages.claims import Activation
+from shared.transfer.urls import goes_by_url
 
 #: How the names of such attributes begin, folded.
 MATCH_EXPR: Final = "negotiatormatchexpr"
@@ -185,7 +186,7 @@ def is_container_job(ad: ClassAd) -> bool:
 
 def wants_transfer(ad: ClassAd, slot: ClassAd, *, spooled: bool) -> bool:
     """Whether files travel: ShouldTransferFiles YES, or IF_NEEDED (the default) and the slot does not see the schedd's
-    files (another FileSystemDomain, a container, or a spooled job)."""
+    files (another FileSystemDomain, a container, or a spooled job), or some go by URL."""
     should = ad.eval_string("ShouldTransferFiles").upper() or "IF_NEEDED"
     if spooled or should == "YES":
         return True
@@ -194,4 +195,4 @@ def wants_transfer(ad: ClassAd, slot: ClassAd, *, spooled: bool) -> bool:
     domain, theirs = ad.eval("FileSystemDomain"), slot.eval("FileSystemDomain")
     same = isinstance(domain, str) and isinstance(theirs, str) and domain.lower() == theirs.lower()
     # Credentials come the same way.
-    return not same or is_container_job(ad) or bool(ad.eval_string("OAuthServicesNeeded"))
+    return not same or is_container_job(ad) or bool(ad.eval_string("OAuthServicesNeeded")) or goes_by_url(ad)

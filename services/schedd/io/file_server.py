@@ -3,6 +3,7 @@
     GET  /runs/<job>/<attempt>/input    what the run takes along          (the run's token)
     PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
     PUT  /runs/<job>/<attempt>/stream/<out or err>?at=N  a piece of its output, N bytes from the beginning  (the same)
+    POST /runs/<job>/<attempt>/signed   URLs of the job's, signed with its owner's keys, as JSON  (the same)
     PUT  /sandbox/<job or cluster>      input of spooled jobs             (a token of FetchFiles or SubmitJobs)
     GET  /sandbox/<job>                 output of a spooled job           (a token of FetchFiles)
     GET  /sandbox/<job>/files           names, sizes and times of it, as JSON
@@ -25,6 +26,7 @@ import asyncio
 import contextlib
 import errno
 import hmac
+import json
 import os
 import secrets
 import shutil
@@ -50,8 +52,10 @@ from services.schedd.io import job_trace, spool
 from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queue_db import rows
+from services.schedd.io.url_signing import NotSigned, sign
 from services.schedd.settings import Settings
 from shared import private_files
+from shared.classad import ClassAd
 from shared.errors import RetryableError
 from shared.transfer.bundle import (
     CHUNK,
@@ -78,6 +82,8 @@ MAX_DISCARDED: Final = 64 * MIB
 DISCARD_S: Final = 10.0
 #: Seconds that a transfer waits in one request; the execution point asks again then, and has its place.
 TURN_S: Final = 20.0
+#: Bytes of a request to sign URLs.
+MAX_SIGNED: Final = 4 * MIB
 
 
 class NotYet(RetryableError):
@@ -148,6 +154,7 @@ class FileServer:
                 web.get("/runs/{job}/{attempt}/input", self._input),
                 web.put("/runs/{job}/{attempt}/output", self._output),
                 web.put("/runs/{job}/{attempt}/stream/{name}", self._piece),
+                web.post("/runs/{job}/{attempt}/signed", self._sign),
                 web.put("/sandbox/{job}", self._upload),
                 web.get("/sandbox/{job}", self._download),
                 web.get("/sandbox/{job}/files", self._list),
@@ -288,6 +295,23 @@ class FileServer:
             response = await _stream(request, sources, limit)
         self.counts.bytes.add("input", count=size)
         return response
+
+    async def _sign(self, request: web.Request) -> web.StreamResponse:
+        job, _ = self._run(request)
+        body = bytearray()
+        async for chunk in request.content.iter_chunked(CHUNK):
+            body += chunk
+            if len(body) > MAX_SIGNED:
+                raise _too_large(f"a request to sign has up to {MAX_SIGNED} bytes", MAX_SIGNED)
+        now = self.updates.now()
+        ad = full_ad(self.updates.name, job, now)
+        try:
+            if not self.updates.settings.sign_s3_urls:
+                raise NotSigned("this access point signs no URLs (SIGN_S3_URLS = False)")
+            found = await asyncio.to_thread(_signed, ad, bytes(body), now, spooled=bool(job.cluster.spool))
+        except NotSigned as error:
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        return web.json_response({"urls": found})
 
     @contextlib.asynccontextmanager
     async def _travelling(self, job: Job, run: Shadow, what: str) -> AsyncIterator[None]:
@@ -573,6 +597,18 @@ class FileServer:
             self.updates.queue.put(job)
             self.updates.commit()
         return response
+
+
+def _signed(ad: ClassAd, body: bytes, now: float, *, spooled: bool) -> dict[str, str]:
+    """Raises NotSigned."""
+    try:
+        asked = json.loads(body)
+        method, urls = asked["method"], asked["urls"]
+    except (ValueError, KeyError, TypeError):
+        raise NotSigned("the request names no method and urls") from None
+    if method not in ("GET", "PUT") or not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):
+        raise NotSigned("the method is GET or PUT, and urls are texts")
+    return sign(ad, method, urls, now, spooled=spooled)
 
 
 def _awaiting(cluster: Cluster, job_id: JobId) -> list[Job]:

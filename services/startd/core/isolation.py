@@ -450,7 +450,7 @@ def ungranted(
         return ""
     used = [launch.cwd, launch.executable, launch.stdin, launch.stdout, launch.stderr]
     asked = [path for path in used if path.startswith("/") and not _within(path, str(launch.scratch))]
-    places = [real(place) for _, place in grants]
+    places = [real(place) for place in (*(place for _, place in grants), *launch.reads)]
     return next((path for path in asked if not any(_within(real(path), place) for place in places)), "")
 
 

@@ -83,7 +83,7 @@ class ProcessLauncher(Launcher):
             await asyncio.sleep(LOOK_S)
 
     async def start(self, launch: Launch) -> Started:
-        wrapper = "" if launch.image or launch.in_container else self._wrapper()
+        wrapper = "" if launch.image or launch.in_container or not launch.wrapped else self._wrapper()
         request: dict[str, Any] = {
             "executable": wrapper or launch.executable,
             "argv": [wrapper, *launch.argv] if wrapper else list(launch.argv),
@@ -98,8 +98,8 @@ class ProcessLauncher(Launcher):
         if launch.cores:
             request["cores"] = list(launch.cores)
         request |= self.isolation.request(launch)
-        if wrapper and (grants := request.get("landlock", {}).get("grants")):
-            grants.append(["r", wrapper])
+        if grants := request.get("landlock", {}).get("grants"):
+            grants += [["r", path] for path in (*((wrapper,) if wrapper else ()), *launch.reads)]
         try:
             process = await self.server.spawn(launch.run, request, launch.lease_s)
         except ForkServerGone as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -141,7 +142,7 @@ class IsolationManager:
         scratch = self.view(launch.scratch)
         if self.host.mounts:
             for folder in isolation.private_directories(self.rules, launch):
-                os.makedirs(scratch / isolation.private_name(folder), mode=0o700, exist_ok=True)
+                _make_private(scratch, isolation.private_name(folder))
         account = launch.account
         if account is None or not self.host.root:
             return
@@ -314,6 +315,17 @@ class IsolationManager:
         """Leave nothing of what no run is in; the fork server removes the others at its own end."""
         if self.cgroups:
             self.cgroups.close({isolated.group for isolated in self.runs.values()})
+
+
+def _make_private(scratch: Path, name: str) -> None:
+    """Make a directory in the scratch directory, parents too. Raises RunFailed where a link or file is in the way: by a
+    link, another directory would be put over the machine's."""
+    path = scratch
+    for part in Path(name).parts:
+        path /= part
+        path.mkdir(mode=0o700, exist_ok=True) if not path.is_symlink() else None
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise Fault.NO_ISOLATION.failure(f"{path.relative_to(scratch)} of the scratch directory is no directory")
 
 
 def disk_of(machine: ClassAd) -> int:

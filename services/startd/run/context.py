@@ -15,6 +15,7 @@ from services.startd.exec.api import Launcher
 from services.startd.isolation.manager import IsolationManager
 from services.startd.journal_writer import JournalWriter
 from services.startd.metrics import RunCounts
+from services.startd.run.plugin_table import PluginTable
 from services.startd.settings import Settings
 from shared.classad import ClassAd
 from shared.daemon.context import Context
@@ -31,6 +32,7 @@ class RunContext:
     journal: JournalWriter
     counts: RunCounts
     settings: Callable[[], Settings]  # as they are now
+    plugins: PluginTable
     session: Callable[[], aiohttp.ClientSession]  # for files
     transfer_tls: TransferTls
     machine_ad: Callable[[str], ClassAd]  # of a slot

@@ -13,9 +13,10 @@ from structlog.stdlib import BoundLogger
 
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.run.exit_status import output_of, unsent
-from services.startd.core.run.failures import Fault
-from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT
+from services.startd.core.run.failures import Fault, RunFailed
+from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT, Launch
 from services.startd.core.run.manifest import AFTER, BEFORE, ENVIRONMENT, directory_of
+from services.startd.core.run.plugins import Results, Transfer, statistics
 from services.startd.exec.registry import LAUNCHER_FILES
 from services.startd.isolation import scratch_dirs
 from services.startd.run import manifest
@@ -23,12 +24,14 @@ from services.startd.run.context import RunContext
 from services.startd.run.orders import Orders
 from services.startd.run.output_stream import OutputStreams
 from services.startd.run.reports import Reports
+from services.startd.run.url_transfer import UrlTransfer
 from shared.classad import ClassAd
 from shared.messages.claims import JobExit
 from shared.transfer.bundle import Source
 from shared.transfer.client import fetch, send
 from shared.transfer.errors import InTheClear, NoRoom, TooLarge, TransferError, TransferRefused, TransferUnavailable
 from shared.transfer.limits import INPUT, OUTPUT, limit_of
+from shared.transfer.urls import goes_by_url, input_urls, output_url
 
 #: The schedd's endpoint says that this run is over or not meant: statuses of HTTP.
 _NOT_WANTED = (401, 404, 409, 410)
@@ -49,6 +52,8 @@ class FileTransfer:
         self._orders = orders
         self._reports = reports
         self._log = log
+        self._bundle = (0, 0)  # files and bytes that came from the access point
+        self._urls = UrlTransfer(record, context, orders, log)
         self._streams = OutputStreams(record, context, lambda name: self._source(self._scratch / name, name), log)
 
     def follow_output(self, job: ClassAd) -> None:
@@ -111,6 +116,7 @@ class FileTransfer:
         finally:
             timer.cancel()
         record.usage["bytes_received"] = received.bytes
+        self._tell_input(job, (sum(entry.kind == "file" for entry in received.entries), received.bytes), Results())
         self._context.counts.files.bytes.add("input", count=received.bytes)
         executable = self._scratch / EXECUTABLE
         if executable.is_file() and not executable.is_symlink():
@@ -118,6 +124,32 @@ class FileTransfer:
         if directory:
             await self._noted(manifest.list_scratch, directory, BEFORE)
         record.before = _top_files(self._scratch)
+
+    async def fetch_by_url(self, job: ClassAd, launch: Launch) -> None:
+        """The input that lies elsewhere, once the rest is there. Raises RunFailed."""
+        if not input_urls(job):
+            return
+        timer = self._reports.later("transferring-input")
+        try:
+            with self._context.counts.files.measured("url-input"):
+                results = await self._urls.fetch(job, launch)
+        except TransferUnavailable as error:
+            raise Fault.MACHINE_ERROR.failure(f"input files: {error}") from error
+        finally:
+            timer.cancel()
+        record = self._record
+        record.usage["bytes_received"] = record.usage.get("bytes_received", 0) + results.size
+        self._context.counts.files.bytes.add("url-input", count=results.size)
+        self._tell_input(job, self._bundle, results)
+        if directory := directory_of(job):
+            await self._noted(manifest.list_scratch, directory, BEFORE)
+        record.before = _top_files(self._scratch)
+
+    def _tell_input(self, job: ClassAd, bundle: tuple[int, int], results: Results) -> None:
+        self._bundle = bundle
+        if goes_by_url(job):
+            told = statistics(job.eval("TransferInputStats"), bundle, results)
+            self._reports.extras["TransferInputStats"] = told
 
     async def _while_wanted(self, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat a transfer while the schedd's endpoint is away. The lease of the claim bounds it: its end cancels or
@@ -141,7 +173,8 @@ class FileTransfer:
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
 
-    async def send_output(self, job: ClassAd, outcome: JobExit) -> JobExit:
+    async def send_output(self, job: ClassAd, outcome: JobExit, launch: Callable[[], Launch]) -> JobExit:
+        """launch: what was started, described anew. Raises RunFailed."""
         record = self._record
         at_once = outcome.reason == "evicted" and self._orders.fast.is_set()
         arrived = await self._streams.end(rest=not at_once)
@@ -166,8 +199,12 @@ class FileTransfer:
                 sources.append(self._source(path, directory))
         record.usage["disk_kib"] = await asyncio.to_thread(scratch_dirs.size_kib, self._scratch)
         limit = limit_of(job, OUTPUT)
+        by_url = [(source, url) for source in sources if (url := output_url(job, source.name))]
+        gone = {source.name for source, _ in by_url}
+        sources = [source for source in sources if source.name not in gone]
         timer = self._reports.later("transferring-output")
         try:
+            results = await self._send_by_url(job, by_url, launch)
             with self._context.counts.files.measured("output"):
                 sent = await self._while_wanted(
                     lambda: send(
@@ -179,6 +216,8 @@ class FileTransfer:
                         tls=self._context.transfer_tls,
                     )
                 )
+        except RunFailed as error:
+            return _with(outcome, error.exit()) if error.kind == "hold" else error.exit()
         except TransferUnavailable as error:
             why = unsent(outcome, self._orders.stop, str(error))
             return _with(outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", why))
@@ -192,9 +231,26 @@ class FileTransfer:
             return _bad_output(outcome, error)
         finally:
             timer.cancel()
-        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + sent.bytes
+        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + sent.bytes + results.size
+        if goes_by_url(job):
+            told = statistics(job.eval("TransferOutputStats"), (len(sources), sent.bytes), results)
+            self._reports.extras["TransferOutputStats"] = told
         self._context.counts.files.bytes.add("output", count=sent.bytes)
         return outcome.model_copy(update={"output_committed": True})
+
+    async def _send_by_url(
+        self, job: ClassAd, files: list[tuple[Source, str]], launch: Callable[[], Launch]
+    ) -> Results:
+        """Raises RunFailed, TransferError, TransferUnavailable."""
+        if not files:
+            return Results()
+        limit = limit_of(job, OUTPUT)
+        found = launch()
+        transfers = await asyncio.to_thread(_uploads, files, self._scratch, found.scratch, limit)
+        with self._context.counts.files.measured("url-output"):
+            results = await self._while_wanted(lambda: self._urls.send(job, found, transfers))
+        self._context.counts.files.bytes.add("url-output", count=results.size)
+        return results
 
     def _standard_streams(self) -> list[Source]:
         paths = (self._scratch / name for name in (STDOUT, STDERR))
@@ -214,6 +270,32 @@ class FileTransfer:
         return [
             self._source(self._scratch / name, name) for name in sorted(names) if name not in OWN_FILES | LAUNCHER_FILES
         ]
+
+
+def _uploads(files: list[tuple[Source, str]], scratch: Path, inside: Path, limit: int | None) -> list[Transfer]:
+    """What plug-ins are to send: of a directory each file in it. inside: the scratch directory as the job finds it.
+    Raises TransferError, TooLarge."""
+    found: list[Transfer] = []
+    size = 0
+    for source, url in files:
+        names = [""]
+        if source.path.is_dir() and not source.path.is_symlink():
+            names = [
+                os.path.relpath(os.path.join(folder, name), source.path)
+                for folder, _, listed in os.walk(source.path)
+                for name in sorted(listed)
+            ]
+        for name in names:
+            path = source.path / name if name else source.path
+            try:
+                size += path.lstat().st_size
+            except OSError as error:
+                raise TransferError(f"{source.name}: cannot read {path}: {error.strerror}") from error
+            if limit is not None and size > limit:
+                raise TooLarge(f"{source.name}: with it, the files would exceed the limit of {limit} bytes")
+            target = f"{url.rstrip('/')}/{name}" if name else url
+            found.append(Transfer(target, str(inside / path.relative_to(scratch))))
+    return found
 
 
 def _with(outcome: JobExit, failure: JobExit) -> JobExit:

@@ -53,7 +53,7 @@ async def call_hook(
     """Run one hook to its end. account: whose processes it makes; None: the startd's. env: in addition to what hooks
     get. Its stderr is kept in the log (FHK-14). Raises HookRefused."""
     path, knob = hooks.paths[hook], hooks.knob(hook)
-    refusal = await asyncio.to_thread(_objection, path)
+    refusal = await asyncio.to_thread(objection, path)
     if refusal:
         log.error("hook_refused", hook=knob, reason=refusal)
         raise HookRefused(f"{knob} = {path} is not run: {refusal}")
@@ -108,7 +108,7 @@ def _environment(account: Account | None, more: Mapping[str, str], *, for_job: b
     return env | dict(more)
 
 
-def _objection(path: str) -> str:
+def objection(path: str) -> str:
     """Why this program must not be run: somebody else than its owner could have written it, as HTCondor sees it."""
     if not path.startswith("/"):
         return "give the full path, from / on"

@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+from services.startd.run import scratch_files
 
 
 def list_scratch(scratch: Path, directory: str, file: str) -> None:
@@ -27,29 +26,16 @@ def list_environment(scratch: Path, directory: str, file: str, variables: Iterab
 def _opened(scratch: Path, directory: str) -> Iterator[tuple[int, int]]:
     """The scratch directory and the manifest's, made if need be, of the same account. No links are followed."""
     with contextlib.ExitStack() as stack:
-        top = os.open(scratch, _DIRECTORY)
+        top = os.open(scratch, scratch_files.DIRECTORY)
         stack.callback(os.close, top)
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o700, dir_fd=top)
-        inside = os.open(directory, _DIRECTORY, dir_fd=top)
+        inside = os.open(directory, scratch_files.DIRECTORY, dir_fd=top)
         stack.callback(os.close, inside)
-        _give(inside, top)
+        scratch_files.give(inside, top)
         yield top, inside
 
 
 def _write(top: int, inside: int, name: str, lines: Iterable[str]) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=inside)
-    with open(os.open(name, _NEW, 0o600, dir_fd=inside), "w", errors="surrogateescape") as file:
-        _give(file.fileno(), top)
-        file.writelines(f"{line}\n" for line in lines)
-
-
-def _give(descriptor: int, top: int) -> None:
-    """Give it to the account of the scratch directory. Raises PermissionError for what is somebody else's."""
-    here, owner = os.fstat(descriptor), os.fstat(top)
-    if here.st_uid == owner.st_uid:
-        return
-    if here.st_uid != os.geteuid():
-        raise PermissionError("the manifest's directory belongs to somebody else")
-    os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    text = "".join(f"{line}\n" for line in lines)
+    scratch_files.write_in(inside, top, name, text.encode("utf-8", "surrogateescape"), 0o600)

@@ -35,6 +35,7 @@ from services.startd.core.run.job_launch import (
 from services.startd.exec.api import Launcher
 from services.startd.exec.registry import choose
 from services.startd.isolation import scratch_dirs
+from services.startd.run import scratch_files
 from services.startd.run.context import RunContext
 from services.startd.run.credentials import JobCredentials
 from services.startd.run.file_transfer import FileTransfer
@@ -255,7 +256,7 @@ class Run:
             self._note_usage(end)
             outcome = exit_of(end, *self._orders.reason())
             await self._exit_hook(outcome)
-            return await self._files.send_output(self.job, outcome)
+            return await self._files.send_output(self.job, outcome, self.launch)
         except RunFailed as error:
             self.machine_fault = error.message if error.machine else ""
             outcome = error.exit()
@@ -316,10 +317,12 @@ class Run:
         if credentials := await self._credentials.deliver(self.job, self.launcher.reader(launch)):
             self._credentials_in = credentials
             launch = self._with_credentials(launch)
+        if record.transfer_url:
+            await self._files.fetch_by_url(self.job, launch)
         if self.hooks.has(Hook.PREPARE_JOB):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
-        (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")
-        (self.scratch / MACHINE_AD).write_text(ad_file(machine_ad), errors="surrogateescape")
+        for name, ad in ((JOB_AD, self.job), (MACHINE_AD, machine_ad)):
+            scratch_files.write(self.scratch, name, ad_file(ad).encode("utf-8", "surrogateescape"))
         await self._files.note_environment(self.job, launch.env)
         await self.launcher.prepare(launch)
         clock = self.context.daemon.clock

@@ -473,15 +473,17 @@ NONE: Final = (
         "MAX_REMAP_RECURSIONS",
     ),
     Answer(
-        "there are no plugins for URLs: files come from the access point, and a job fetches URLs itself",
-        "FILETRANSFER_PLUGINS ENABLE_URL_TRANSFERS ENABLE_MULTIFILE_TRANSFER_PLUGINS "
-        "MAX_FILE_TRANSFER_PLUGIN_LIFETIME RUN_FILETRANSFER_PLUGINS_WITH_ROOT "
-        "LOG_FILETRANSFER_PLUGIN_STDOUT_ON_FAILURE SIGN_S3_URLS STASH_PLUGIN AUTO_USE_FEATURE_PelicanRetryPolicy "
+        "plug-ins for URLs run as the job, take one file or many as they say, and what they say is in the hold reason",
+        "ENABLE_MULTIFILE_TRANSFER_PLUGINS RUN_FILETRANSFER_PLUGINS_WITH_ROOT "
+        "LOG_FILETRANSFER_PLUGIN_STDOUT_ON_FAILURE STASH_PLUGIN AUTO_USE_FEATURE_PelicanRetryPolicy",
+    ),
+    Answer(
+        "no web server serves files of jobs to many machines: files come from the access point, or by URL",
         "ENABLE_HTTP_PUBLIC_FILES HTTP_PUBLIC_FILES_ADDRESS HTTP_PUBLIC_FILES_ROOT_DIR HTTP_PUBLIC_FILES_STALE_AGE "
         "HTTP_PUBLIC_FILES_USER",
     ),
     Answer(
-        "URLs are fetched by no plugin",
+        "a plug-in is asked what it can, and proves it with the first job",
         "<PLUGIN>_TEST_URL",
         _STARTD,
         told=False,

@@ -205,6 +205,9 @@ class ScheddSettings(ServerTlsSettings):
         unit="MiB",
         meaning="output of a job at most, which may look at its attributes; -1: no limit",
     )
+    sign_s3_urls: bool = knob(
+        "SIGN_S3_URLS", "true", meaning="sign s3:// and gs:// URLs of jobs, with the keys that they name"
+    )
     roost_schedd_max_spooled_mb: float = knob(
         "ROOST_SCHEDD_MAX_SPOOLED_MB",
         "10240",

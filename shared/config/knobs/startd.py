@@ -106,6 +106,15 @@ class StartdSettings(CommonSettings):
     cred_check_interval: int = knob(
         "CRED_CHECK_INTERVAL", "60", unit="s", least=1, meaning="between two refreshes of a running job's credentials"
     )
+    enable_url_transfers: bool = knob(
+        "ENABLE_URL_TRANSFERS", "true", meaning="files of jobs may go by URL, by plug-ins that run as the jobs"
+    )
+    filetransfer_plugins: tuple[str, ...] = knob(
+        "FILETRANSFER_PLUGINS", meaning="programs for more protocols than http, https, file and s3, or for these"
+    )
+    max_file_transfer_plugin_lifetime: int = knob(
+        "MAX_FILE_TRANSFER_PLUGIN_LIFETIME", "72000", unit="s", least=1, meaning="a plug-in may take for its files"
+    )
     num_slots: int | None = knob("NUM_SLOTS", meaning="number of static slots, not more than NUM_CPUS")
     num_cpus: int = knob("NUM_CPUS", "$(DETECTED_CPUS_LIMIT)", meaning="cores the machine is said to have")
     memory: int | None = knob("MEMORY", unit="MiB", meaning="the machine is said to have")

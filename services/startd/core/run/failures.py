@@ -86,6 +86,18 @@ class Fault(Enum):
     BAD_TEXT = Row("arguments or environment can not be read", "held", 5)
     BAD_INPUT = Row("input refused by the endpoint, or a bad bundle", "held", 13)
     BAD_OUTPUT = Row("output missing, outside of the scratch directory, refused", "held", 12)
+    URL_INPUT = Row(
+        "input by URL not to be had",
+        "held",
+        13,
+        subcode_is="the plug-in's exit status times 256, or 62 where it took too long",
+    )
+    URL_OUTPUT = Row(
+        "output not to be sent to its URL",
+        "held",
+        12,
+        subcode_is="the plug-in's exit status times 256, or 62 where it took too long",
+    )
     INPUT_TOO_LARGE = Row("input larger than MaxTransferInputMB, or MAX_TRANSFER_INPUT_MB, allows", "held", 32)
     OUTPUT_TOO_LARGE = Row("output larger than MaxTransferOutputMB, or MAX_TRANSFER_OUTPUT_MB, allows", "held", 33)
     NO_CREDENTIALS = Row("a credential of use_oauth_services missing, or not to be delivered", "held", 4)
@@ -173,6 +185,11 @@ class Fault(Enum):
             subcode = subcode if row.subcode_is else row.subcode
             return JobExit(reason="hold", message=message, hold_code=row.code, hold_subcode=subcode)
         return JobExit(reason=reason, message=message)
+
+
+def failed_with(message: str, code: int, subcode: int) -> RunFailed:
+    """The failure of a run of which a program other than the job was ended so. code 0: by the machine's fault."""
+    return RunFailed("hold" if code else "failed", message, code, subcode)
 
 
 # ---------------------------------------------------------------- a launcher that does not work

@@ -66,6 +66,8 @@ class Launch:
     )
     in_machine: bool = False  # the monitor of a virtual machine is started, in which the job is
     plan: object | None = None  # as its `Choice` has it
+    reads: tuple[str, ...] = ()  # that it needs besides what jobs may read here
+    wrapped: bool = True  # USER_JOB_WRAPPER starts it: it is the job
     network: str = ""  # Docker: none, host, or the engine's default
     labels: Mapping[str, str] = field(default_factory=dict)
     slot: str = ""  # slot1_2@host
