@@ -70,10 +70,14 @@ def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) ->
     take("slot-requirements", ~needs.accepted)
     take("waking", view.waking)
     take("offline", view.offline)
+    unoffered = {
+        reason: slots.named(name for name, why in slots.unoffered.items() if why == reason)
+        for reason in ("no-claim-id", "match-under-way")
+    }
+    take("no-claim-id", unoffered["no-claim-id"])
     take("constraint", view.left_out)
+    take("match-under-way", unoffered["match-under-way"])
     take("claimed", view.claimed)
-    for reason in ("no-claim-id", "match-under-way"):
-        take(reason, slots.named(name for name, why in slots.unoffered.items() if why == reason))
     take("free", left.copy())
     counts = {name: number for name in SLOTS if name in outcomes and (number := int(outcomes[name].sum()))}
     # Dynamic slots are parts of partitionable ones, which count as a whole.
