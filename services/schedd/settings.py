@@ -94,6 +94,7 @@ class Settings:
     job_start_delay_s: float = 0.0  # JOB_START_DELAY
     max_next_job_start_delay_s: float = 600.0  # MAX_NEXT_JOB_START_DELAY
     request_claim_timeout_s: float = 1800.0  # REQUEST_CLAIM_TIMEOUT
+    max_shadow_exceptions: int = 2  # MAX_SHADOW_EXCEPTIONS
     max_uploads: int = 100  # MAX_CONCURRENT_UPLOADS; 0: no limit
     max_downloads: int = 100  # MAX_CONCURRENT_DOWNLOADS; 0: no limit
     max_transfer_input_mb: Expr | None = None  # MAX_TRANSFER_INPUT_MB, of a job; negative: no limit
@@ -145,6 +146,7 @@ class Settings:
             job_start_delay_s=knobs.job_start_delay,
             max_next_job_start_delay_s=knobs.max_next_job_start_delay,
             request_claim_timeout_s=knobs.request_claim_timeout,
+            max_shadow_exceptions=knobs.max_shadow_exceptions,
             max_uploads=knobs.max_concurrent_uploads,
             max_downloads=knobs.max_concurrent_downloads,
             max_transfer_input_mb=knobs.max_transfer_input_mb,

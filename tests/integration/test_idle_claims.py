@@ -1,10 +1,12 @@
 """Claims that are kept without a job for the next one of their submitter (KeepClaimIdle)."""
 
 import contextlib
+import time
 
 import pytest
 
 from shared.messages.claims import JobExit
+from tests.integration.inside import InsidePool
 from tests.integration.pools import ProcessPool
 from tests.scheddpool import Pool, job_ad
 from tests.servers import free_port
@@ -63,6 +65,24 @@ async def test_a_job_that_does_not_fit_leaves_the_claim_to_one_that_does(tmp_pat
         assert pool.startd.activations[1].job_id == "4.0"
         await pool.match()  # of the large one: there is no room for it
         assert len(pool.startd.activations) == 2
+
+
+FAILED = JobExit(reason="failed", message="the disk of the machine is broken")
+
+
+@pytest.mark.parametrize(("most", "failures"), [(None, 2), ("0", 1), ("1", 1), ("3", 3)])
+async def test_a_claim_serves_until_MAX_SHADOW_EXCEPTIONS_of_its_runs_failed(tmp_path, most, failures):
+    async with Pool(tmp_path, **{} if most is None else {"MAX_SHADOW_EXCEPTIONS": most}) as pool:
+        run = await pool.run_one(procs=6)
+        await pool.startd.report(run, "running")
+        answer = await pool.startd.finish(run)
+        for _ in range(1, failures):
+            assert answer.next is not None  # a job that ended well between two does not begin the count anew
+            answer = await pool.startd.finish(answer.next, exit=FAILED)
+        assert answer.next is not None
+        answer = await pool.startd.finish(answer.next, exit=FAILED)
+        assert (answer.next, answer.release) == (None, True)
+        assert claims_of(pool) == []
 
 
 @spec("SUB-11")
@@ -191,3 +211,54 @@ def test_the_next_job_starts_where_there_is_no_negotiator_whoever_was_killed(tmp
             run_one()
         pool.roost("vacate", "-all")
         wait_until(lambda: states() == [], what="the end of the claim")
+
+
+@spec("SUB-11", "ACC-04", "ACC-18")
+def test_an_idle_claim_is_charged_to_its_submitter_until_it_ends(tmp_path):
+    """To the member of the group whose job left it, and to nobody else: neither to the same user without the group, nor
+    to whoever has the rest of the machine meanwhile."""
+    knobs = {"GROUP_NAMES": "group_a", "GROUP_QUOTA_group_a": "2", "NUM_CPUS": "2"}
+    inside = InsidePool(tmp_path / "pool", ROOST_SCHEDD_FILE_USERS="alice@elsewhere, bob@elsewhere", **knobs)
+    with contextlib.closing(inside), inside.client() as admin:
+        tokens = {name: admin.create_token(f"{name}@elsewhere", "WRITE") for name in ("alice", "bob")}
+        job = {"executable": "/bin/true", "should_transfer_files": "no", "request_cpus": "1"}
+        grouped = {"accounting_group": "group_a", "accounting_group_user": "alice", "keep_claim_idle": "600"}
+
+        def run(name, **more):
+            with inside.client(tokens[name]) as client:
+                cluster = client.submit(job | more).cluster
+                assert set(client.wait([str(cluster)], timeout=60).values()) == {4}
+
+        def kept():
+            constraint = 'DynamicSlot && State == "Claimed" && Activity == "Idle"'
+            return list(admin.ads("Machine", constraint=constraint))
+
+        def books():
+            return {
+                ad.eval("Name").partition("@")[0]: (
+                    ad.eval("WeightedResourcesUsed"),
+                    ad.eval("WeightedAccumulatedUsage"),
+                )
+                for ad in admin.priorities()
+            }
+
+        run("alice", **grouped)
+        wait_until(kept, what="an idle claim")
+        [slot] = kept()
+        assert slot.eval("AccountingGroup").startswith("group_a.alice@")
+        began = slot.eval("EnteredCurrentState")
+        run("bob")
+        run("alice")
+        wait_until(lambda: books()["group_a.alice"][0] == 1.0, what="the charge of the slot")
+        wait_until(lambda: books()["group_a.alice"][1] >= 2.0, what="two seconds of it")
+        before = time.time()
+        inside.roost("vacate", "-all")
+        wait_until(lambda: not kept(), what="the end of the claim")
+        after = time.time()
+        wait_until(lambda: books()["group_a.alice"][0] == 0.0, what="the end of the charge")
+        # The slot tells whole seconds of its begin. What was charged beyond the end is given back.
+        least, most = before - began - 1.0, after - began + 0.5
+        wait_until(lambda: least <= books()["group_a.alice"][1] <= most, what=f"a charge of {least} to {most} s")
+        # Those two jobs were over at once, on slots that were given back.
+        assert {books()[name][0] for name in ("alice", "bob")} == {0.0}
+        assert books()["bob"][1] + books()["alice"][1] < least

@@ -57,6 +57,7 @@ class Claim:
     ad: ClassAd | None = None
     autocluster: int = -1  # of the job it waits with: another of these will do
     start_in_s: float = 0.0  # the request waits so long: JOB_START_DELAY
+    exceptions: int = 0  # runs on it that did not count: they could not start, or their output was lost
     looked_at: int = -1  # while it is kept: jobs of its submitter that had become ready when none was found to fit
 
     @property

@@ -263,6 +263,19 @@ def output_missing(run: Shadow, exit_: JobExit) -> bool:
     return exit_.reason == "exited" and run.transfer and not run.output and not exit_.output_committed
 
 
+def failed(run: Shadow, exit_: JobExit) -> bool:
+    """Whether a run does not count: it could not start, or its output is lost."""
+    return exit_.reason == "failed" or output_missing(run, exit_)
+
+
+def claim_serves_on(run: Shadow, exit_: JobExit, *, stopped: str, spent: bool) -> bool:
+    """Whether another job may follow on the claim of a run that ended so. stopped: the order to stop it, if one was
+    given; spent: as many runs of the claim failed as MAX_SHADOW_EXCEPTIONS allows, or more."""
+    if failed(run, exit_):
+        return not spent
+    return exit_.reason == "exited" or (exit_.reason == "killed" and stopped != "vacate")
+
+
 def _failed(
     schedd: str, table: JobTable, job: Job, result: Result, reason: str, cool_down: CoolDown
 ) -> tuple[JobEffect, ...]:

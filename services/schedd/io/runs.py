@@ -329,10 +329,10 @@ class Runs:
             core=result.exit.core_dumped,
             closing=report.claim_over,
         )
-        good = exit_ is not None and (
-            (exit_.reason == "exited" and not job_end.output_missing(run, exit_))
-            or (exit_.reason == "killed" and stopped != "vacate")
-        )
+        if job_end.failed(run, result.exit):
+            claim.exceptions += 1
+        spent = claim.exceptions >= self.updates.settings.max_shadow_exceptions
+        good = exit_ is not None and job_end.claim_serves_on(run, exit_, stopped=stopped, spent=spent)
         good = good and not report.claim_over
         run_next = self.next_on(claim, now) if good else None
         if run_next is not None:

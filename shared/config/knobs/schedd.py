@@ -190,7 +190,7 @@ class ScheddSettings(ServerTlsSettings):
         meaning="longest wait for a slot that was matched, also while it is emptied of others",
     )
     max_shadow_exceptions: int = knob(
-        "MAX_SHADOW_EXCEPTIONS", "2", least=0, meaning="failures of one claim after which it is given back"
+        "MAX_SHADOW_EXCEPTIONS", "2", least=0, meaning="runs of one claim that fail before it is given back"
     )
     gracefully_remove_jobs: bool = knob("GRACEFULLY_REMOVE_JOBS", "true", meaning="jobs removed or held may end gently")
     max_transfer_input_mb: Expr | None = knob(
