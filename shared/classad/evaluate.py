@@ -24,6 +24,7 @@ from shared.classad.budget import Budget, present
 from shared.classad.cells import Cell, PackedError, as_expr
 from shared.classad.depth import with_room
 from shared.classad.expr import (
+    CURRENT_TIME,
     AdExpr,
     AttrRef,
     Binary,
@@ -56,7 +57,7 @@ ITEMS_PER_STEP: Final = 8  # of lists that are copied item by item
 
 P = ParamSpec("P")
 
-_SPECIAL: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel"))
+_SPECIAL: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel", CURRENT_TIME))
 
 
 Marks: TypeAlias = "set[tuple[int, str | int]]"
@@ -315,7 +316,10 @@ class Evaluation:
             base = self._side(node.scope) if self.depth < MAX_DEPTH else None
             value = self._select(self.visit(node.scope) if base is None else base, node.key)
         elif node.absolute:
-            value = self._attribute(self._root(), node.key)
+            root = self._root()
+            value = self._attribute(root, node.key)
+            if node.key == CURRENT_TIME and root.find(node.key) is None:
+                value = int(self.now)
         else:
             value = self._name(node.key)
         self.depth -= 1
@@ -387,14 +391,14 @@ class Evaluation:
         return None
 
     def _special(self, key: str, owner: ClassAd) -> Value | None:
-        """The ads that have names of their own, seen from `owner`; None if there is none of that name."""
+        """The ads that have names of their own, seen from `owner`, and the time; None if there is none of that name."""
         if key == "my" or key == "self":
             return owner
         if key == "target" or key == "other":
             return self.target if owner is self.my else self.my if owner is self.target else None
         if key == "parent":
             return UNDEFINED if owner.outer is None else owner.outer
-        return self._root()
+        return int(self.now) if key == CURRENT_TIME else self._root()
 
     def _root(self) -> ClassAd:
         """The outermost ad. In a match that is the match itself, which has no attributes to be found there."""

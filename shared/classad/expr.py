@@ -27,6 +27,9 @@ CALL: Final = 8
 LIST: Final = 9
 AD: Final = 10
 
+#: The name, folded, that stands for time() wherever no ad has an attribute of that name: it comes from old ClassAds.
+CURRENT_TIME: Final = "currenttime"
+
 IS: Final = "=?="
 ISNT: Final = "=!="
 

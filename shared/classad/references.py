@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shared.classad.ad import ClassAd
 from shared.classad.cells import PackedError, parse_text
-from shared.classad.expr import AdExpr, AttrRef, Call, Expr, fold, walk
+from shared.classad.expr import CURRENT_TIME, AdExpr, AttrRef, Call, Expr, fold, walk
 
 _MY: Final = frozenset(("my", "self"))
 _OTHER: Final = frozenset(("target", "other"))
@@ -100,7 +100,7 @@ class _Collector:
         key = fold(name)
         cell = None if self.my is None else self.my.find(key)
         if cell is None:
-            if key not in _MY | _OTHER | _OUTERMOST | {"parent"}:
+            if key not in _MY | _OTHER | _OUTERMOST | {"parent", CURRENT_TIME}:
                 self._add(absent, name)
         elif key not in self.found["internal"]:
             self.found["internal"][key] = name
@@ -176,8 +176,9 @@ def _named_by(expr: Expr) -> frozenset[str]:
 def decided_by(expr: Expr) -> frozenset[str] | None:
     """The attributes (folded names) that alone decide the value of an expression, where no other ad is there; None
     where that can not be seen, or chance and the clock have a part in it."""
-    if any(isinstance(node, Call) and node.key in _UNSEEN for node in walk(expr)):
-        return None
+    for node in walk(expr):
+        if (isinstance(node, Call) and node.key in _UNSEEN) or (isinstance(node, AttrRef) and node.key == CURRENT_TIME):
+            return None
     refs = references(expr)
     return None if refs.target or refs.nested else _named_by(expr)
 

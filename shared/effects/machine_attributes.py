@@ -60,5 +60,5 @@ PART: Final = (
     Answer("it is the name of the daemon's inbox at the broker, no address", "MyAddress StartdIpAddr"),
     Answer("the version of HTCondor whose rules are obeyed; RoostVersion is the daemon's own", "CondorVersion"),
     Answer("jobs have it; the cores of a slot are Cpus", "JobVM_VCPUS"),
-    Answer("no ad has it, and it is undefined in expressions; time() is what it stood for", "CurrentTime"),
+    Answer("no ad has it; in expressions it is time()", "CurrentTime"),
 )

@@ -24,7 +24,7 @@ from shared.classad.columnar.terms import (
 )
 from shared.classad.compiled.plan import COLUMN, Known, Node, Planner
 from shared.classad.depth import with_room
-from shared.classad.expr import AttrRef, Binary, Call, Expr, Literal, Parens, Subscript, walk
+from shared.classad.expr import CURRENT_TIME, AttrRef, Binary, Call, Expr, Literal, Parens, Subscript, walk
 from shared.classad.values import UNDEFINED
 
 MAX_CONJUNCTS: Final = 200  # of one condition; what is beyond stays together
@@ -213,6 +213,7 @@ class Plans:
             for node in walk(expr):
                 if isinstance(node, AttrRef):
                     found.extend((place, node.key) for place in places(node, side))
+                    lasting = lasting and node.key != CURRENT_TIME
                 elif isinstance(node, Subscript) or (isinstance(node, Call) and node.key in _UNSTEADY):
                     steady = False
                 elif isinstance(node, Call) and node.key in _OF_THE_MOMENT:

@@ -20,7 +20,7 @@ from shared.classad.cells import PackedError, PackedText, parse_text, read_packe
 from shared.classad.cells import Table as Cells
 from shared.classad.columnar.column import ABSENT, OTHER, Codes, Column
 from shared.classad.columnar.shapes import HIDDEN, Lifted, lifted
-from shared.classad.expr import AttrRef, Expr, fold, walk
+from shared.classad.expr import CURRENT_TIME, AttrRef, Expr, fold, walk
 from shared.classad.quick import QuickAd, picks
 
 PREVIEW: Final = 256  # ads of a flush that are looked through for what their policies refer to
@@ -29,7 +29,7 @@ MAX_CHANGES: Final = 4  # changed cells for each row of the table, and some more
 FEW_CHANGES: Final = 1_000
 POLICIES: Final = ("requirements", "rank")
 _NO_ROWS: Final = np.zeros(0, np.intp)
-_SPECIAL: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel"))
+_SPECIAL: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel", CURRENT_TIME))
 
 
 @dataclass(frozen=True, slots=True)

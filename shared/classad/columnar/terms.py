@@ -16,7 +16,7 @@ from shared.classad.columnar.column import Mask
 from shared.classad.columnar.shapes import HIDDEN
 from shared.classad.columnar.table import Stretch
 from shared.classad.compiled.plan import LEFT, RIGHT
-from shared.classad.expr import AttrRef, Expr, Literal
+from shared.classad.expr import CURRENT_TIME, AttrRef, Expr, Literal
 from shared.classad.unparse import unparse
 
 OTHER_SIDE: Final = LEFT  # the ad that meets the table: the job
@@ -25,7 +25,7 @@ ROW_SIDE: Final = RIGHT
 NOBODY: Final = ClassAd()
 _OWN: Final = frozenset(("my", "self"))
 _TARGET: Final = frozenset(("target", "other"))
-_SPECIAL: Final = _OWN | _TARGET | {"parent", "root", "toplevel"}
+_SPECIAL: Final = _OWN | _TARGET | {"parent", "root", "toplevel", CURRENT_TIME}
 _HIDDEN_CONSTANT: Final = re.compile(rf"MY\.'{HIDDEN}[^']*'")
 
 Marks: TypeAlias = "frozenset[tuple[int, str]]"

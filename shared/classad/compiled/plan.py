@@ -17,6 +17,7 @@ from shared.classad import operators
 from shared.classad.ad import ClassAd
 from shared.classad.cells import Cell
 from shared.classad.expr import (
+    CURRENT_TIME,
     AttrRef,
     Binary,
     Call,
@@ -231,6 +232,10 @@ class Planner:
         self, ad: Side, side: int, key: str, depth: int, marks: frozenset[tuple[int, str]], beyond: int | None
     ) -> Node:
         """The attribute `key` of an ad, or of the side `beyond` if the ad has none."""
+        if key == CURRENT_TIME:
+            if not ad.lacks(key):
+                raise Unplannable(f"an attribute of the name {key}")
+            return Node(NOW)
         found = ad.attribute(key)
         if isinstance(found, Node):
             if beyond is None or found.args:

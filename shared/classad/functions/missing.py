@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shared.classad.expr import AttrRef, Expr, fold
+from shared.classad.expr import CURRENT_TIME, AttrRef, Expr, fold
 from shared.classad.unparse import unparse
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def _look_up(context: Context, node: AttrRef, ad: ClassAd) -> tuple[str, ClassAd
     from shared.classad.ad import ClassAd  # ads know about evaluation, which knows about functions
 
     if node.scope is None:
-        special = node.key in _SCOPES and isinstance(context.evaluate_in(node, ad), ClassAd)
+        special = node.key == CURRENT_TIME
+        special = special or (node.key in _SCOPES and isinstance(context.evaluate_in(node, ad), ClassAd))
         return ("" if special else node.name), around(ad, node.key)
     base = context.evaluate_in(node.scope, ad)
     if isinstance(base, ClassAd):

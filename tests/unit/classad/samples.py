@@ -9,7 +9,7 @@ __all__ = ["SEEDS", "VALUES", "expression", "flat_ad", "pair_of_ads", "plain", "
 SEEDS = range(8)
 NAMES = [
     *("a", "b", "c", "s", "x", "p", "TARGET.a", "TARGET.b", "TARGET.c", "TARGET.s", "TARGET.x", "TARGET.p"),
-    *("MY.a", "MY.s", "MY.p"),
+    *("MY.a", "MY.s", "MY.p", "CurrentTime", "TARGET.CurrentTime"),
 ]
 VALUES = [
     *("0", "1", "2", "-1", "7", "true", "false", "1.0", "0.0", "-0.0", "2.5", "undefined", "error"),
