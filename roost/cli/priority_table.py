@@ -161,7 +161,7 @@ class _Table:
                 columns -= QUOTAS
             if users_only:
                 lines = [line for line in lines if not line.is_group]
-        if not any(line.floor > 0.0 for line in lines):
+        if view.from_file or not any(line.floor > 0.0 for line in lines):
             columns.discard("floor")
         self.columns = [column for column in COLUMNS if column.name in columns]
         self.groups_only = bool(columns) and columns <= QUOTAS
@@ -171,6 +171,7 @@ class _Table:
         #: Users count in the sums, and in the width of the first column, also where only groups are shown.
         self.users = [line for line in lines if not line.is_group]
         self.all = lines
+        self.came = list(lines)
         #: They count those that are not shown, too.
         self.group_ids = {name: number for number, name in enumerate(groups, start=1)}
         # Among equals: groups by name, the root last, before users as they came.
@@ -194,7 +195,11 @@ class _Table:
             key = self.display_order(group, columns) if columns & {"priority", "in_use", "usage"} else 0.0
             return (last, key, number, not line.is_group, *user(line))
 
+        places = {id(line): place for place, line in enumerate(self.came)} if self.view.from_file else {}
+
         def groups_first(line: Line) -> tuple[object, ...]:
+            if line.is_group and places:  # its writer put them in order
+                return (False, places[id(line)])
             if line.is_group:
                 return (False, not line.is_root, float(line.name.count(".")), line.name)
             return (True, True, *user(line))
@@ -218,7 +223,12 @@ class _Table:
 
     def lines(self) -> list[str]:
         users = f"Number of users: {len(self.users)}"
-        longest = max((len(self._listed(line)) for line in self.all), default=0)
+        # Where it stands below its group, HTCondor counts the dot behind the group's name, which it does not print.
+        dots = dict.fromkeys(self.group_ids, 1) if self.nested else {}
+        longest = max(
+            (len(self._listed(line)) + (0 if line.is_group else dots.get(line.group, 0)) for line in self.all),
+            default=0,
+        )
         width = (
             max(
                 10,

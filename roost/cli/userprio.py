@@ -202,8 +202,9 @@ def _show(parsed: Parsed) -> None:
     now = time.time()
     since = _since(parsed, now)
     form = output.chosen(parsed)
-    ads = _ads(parsed, 0.0 if form else since)
     from_file = parsed.has("inputfile")
+    written = output.ads_from(parsed.one("inputfile")) if from_file else []
+    ads = [one for ad in written for one in tables.from_one(ad)] if from_file else _ads(parsed, 0.0 if form else since)
     # Of a file the table has everybody, as with HTCondor's tool: only -af and -long -modular choose.
     chooses = not from_file or (form and not (form == "long" and not parsed.has("modular")))
     if parsed.arguments and not from_file:
@@ -214,7 +215,7 @@ def _show(parsed: Parsed) -> None:
     if parsed.has("grouprollup") and not from_file:
         ads = tables.roll_up(ads)
     if form:
-        _print(parsed, form, ads, from_file=from_file)
+        _print(parsed, form, ads, written)
         return
     if from_file and not ads:
         return
@@ -244,8 +245,8 @@ def _order(parsed: Parsed) -> tuple[bool | None, bool]:
     return hierarchical, groups_first
 
 
-def _print(parsed: Parsed, form: str, ads: list[ClassAd], *, from_file: bool = False) -> None:
-    """Ads in another form than the table."""
+def _print(parsed: Parsed, form: str, ads: list[ClassAd], written: list[ClassAd] | None = None) -> None:
+    """Ads in another form than the table. written: as the file has them that they come from."""
     if form == "af":
         custom = custom_columns.columns(parsed)
         assert custom is not None
@@ -254,14 +255,17 @@ def _print(parsed: Parsed, form: str, ads: list[ClassAd], *, from_file: bool = F
         output.write("".join(custom.mask.lines(custom.mask.read(ads, one_by_one=True))))
         return
     only = output.attribute_names(parsed)
-    if form == "long" and from_file:
+    if form == "long" and parsed.has("inputfile"):
         if parsed.has("modular"):
             for place, ad in enumerate(ads, 1):
                 one = ClassAd((name, expr) for name, expr in ad.exprs() if name != "LastUpdate")
                 one["SubmittorId"] = place
                 output.write("\n" + ad_formats.text_of(one, "long", only))
         else:
-            output.write(ad_formats.text_of(tables.as_one(ads), "long", only) if ads else "")
+            # What such an ad has besides its numbered attributes belongs to it, too.
+            whole = [ad for ad in written or () if ad.lookup("NumSubmittors") is not None]
+            whole = whole or ([tables.as_one(ads)] if ads else [])
+            output.write("".join(ad_formats.text_of(ad, "long", only) for ad in whole))
         return
     if form == "long" and parsed.has("legacy"):
         ads = [tables.as_one(ads)]
@@ -297,8 +301,6 @@ def _dates_joined(argv: list[str]) -> list[str]:
 
 
 def _ads(parsed: Parsed, active_since: float) -> list[ClassAd]:
-    if parsed.has("inputfile"):
-        return [one for ad in output.ads_from(parsed.one("inputfile")) for one in tables.from_one(ad)]
     with Client(parsed.one("pool") or None) as client:
         if not parsed.has("collector"):
             since = active_since if active_since > 0 else 0.0
