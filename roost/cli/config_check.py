@@ -10,7 +10,8 @@ from pathlib import Path
 
 from roost.personal_config import tool_config
 from shared.config import Config, ConfigError
-from shared.config.errors import Problem
+from shared.config.effects import is_told_by_value
+from shared.config.errors import NoEffect, Problem
 from shared.config.knobs import SETTINGS, GatewaySettings, settings_of
 from shared.errors import RoostError
 from shared.server_tls import ServerTls
@@ -51,7 +52,13 @@ def check(subsystems: Sequence[str], local_name: str | None = None) -> tuple[lis
         files.update(dict.fromkeys(config.files))
         for error, problem in [*_errors(config), *((False, problem) for problem in config.warnings)]:
             found.setdefault((error, problem), []).append(subsystem)
-    findings = [Finding(tuple(daemons), problem, error) for (error, problem), daemons in found.items()]
+    # What the gateway has to say of a knob of people's logins says more than that other daemons do not go by it.
+    explained = {problem.source for (_, problem), daemons in found.items() if daemons == [GatewaySettings.SUBSYSTEM]}
+    findings = [
+        Finding(tuple(daemons), problem, error)
+        for (error, problem), daemons in found.items()
+        if not (isinstance(problem, NoEffect) and is_told_by_value(problem.knob) and problem.source in explained)
+    ]
     return sorted(findings, key=lambda one: not one.error), list(files)
 
 

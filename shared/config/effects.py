@@ -141,7 +141,7 @@ def _vain(config: Config, macro: Macro) -> str:
         return f"no daemon here is called {scope.upper()}, so nothing goes by names that begin with that"
     if placed.kind is not Effect.NONE or not _is_of_this(config, scope, placed):
         return ""
-    return "" if config.subsystem == "GATEWAY" and _is_told_by_value(placed.name) else placed.why
+    return "" if config.subsystem == "GATEWAY" and is_told_by_value(name) else placed.why
 
 
 def _is_of_this(config: Config, scope: str, placed: Placed) -> bool:
@@ -157,8 +157,10 @@ def _split(name: str) -> tuple[str, str]:
     return (scope, rest) if dot and place(name) is None else ("", name)
 
 
-def _is_told_by_value(name: str) -> bool:
-    return name in _BY_VALUE or name.startswith(_BY_VALUE[:2])
+def is_told_by_value(name: str) -> bool:
+    """Whether the gateway itself tells of this knob, by its value, what it can not go by."""
+    placed = place(name)
+    return placed is not None and (placed.name in _BY_VALUE or placed.name.startswith(_BY_VALUE[:2]))
 
 
 def _used(config: Config, idle: Set[str]) -> set[str]:
