@@ -53,7 +53,7 @@ class CronJob:
     slots: frozenset[int] = frozenset()  # empty: all
     load: float = CRON_LOAD
     condition: Expr | None = None
-    metrics: Mapping[str, str] = field(default_factory=dict)  # attribute in lower case -> SUM or PEAK
+    metrics: Mapping[str, str] = field(default_factory=dict)  # name -> SUM or PEAK; it monitors a custom resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,5 +280,5 @@ def _metrics(text: str, knob: str) -> dict[str, str]:
         match = _METRIC.fullmatch(word)
         if match is None:
             raise BadJob(f"{knob} = {text}: give SUM:Attribute or PEAK:Attribute, commas between them")
-        found[match[2].lower()] = match[1].upper()
+        found[match[2]] = match[1].upper()
     return found

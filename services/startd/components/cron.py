@@ -8,9 +8,11 @@ from typing import Any
 
 from services.startd.context import Component, StartdContext
 from services.startd.core.cron_ads import MAX_NAMES, CronAds
+from services.startd.core.cron_metrics import CronMetrics, split
 from services.startd.core.machine.gpu_usage import CRON_JOB, PROGRAM
 from services.startd.core.slots.model import Slot
-from shared.classad import ClassAd, Expr, evaluate, is_true
+from services.startd.run.run import Run
+from shared.classad import ClassAd, evaluate, is_true
 from shared.config.knobs import StartdSettings
 from shared.cron.crontab import CronTable
 from shared.cron.jobs import CronJob, startd_cron
@@ -30,6 +32,7 @@ class Cron(Component):
     def __init__(self, startd: StartdContext) -> None:
         super().__init__(startd)
         self._ads = CronAds()
+        self._metrics = CronMetrics(startd.now())
         self._timer: asyncio.TimerHandle | None = None
         self._changed = self._urgent = False  # what waits for the timer
         self._full: set[str] = set()  # jobs that have too many names, and were told
@@ -62,6 +65,7 @@ class Cron(Component):
             config_val=self._knobs.startd_cron_config_val or "",
             log_non_zero_exit=self._knobs.startd_cron_log_non_zero_exit,
         )
+        self._metrics.keep_only(self._cron.jobs)
         if self._ads.keep_only(self._cron.jobs):
             self.startd.publisher.attributes_changed()
 
@@ -70,8 +74,22 @@ class Cron(Component):
             self._timer.cancel()
         await self._table.close()
 
-    def _attributes(self, slot: Slot, ad: ClassAd) -> Mapping[str, Expr]:
-        return self._ads.of(ad, slot.slot_id)
+    def _attributes(self, slot: Slot, ad: ClassAd) -> Mapping[str, object]:
+        measured = self._metrics.of_slot(self._ads.names_of(ad, slot.slot_id), self.startd.now())
+        return {**self._ads.of(ad, slot.slot_id), **measured}
+
+    def run_started(self, run: Run) -> None:
+        self._metrics.begin(run.key, self.startd.now())
+
+    def run_over(self, run: Run) -> None:
+        self._tell(run)
+        self._metrics.end(run.key)
+
+    def _tell(self, run: Run) -> None:
+        slot = self.startd.slot_manager.slots.get(run.record.slot)
+        if slot is not None:
+            names = self._ads.names_of(self.startd.ads.ad_of(slot), slot.slot_id)
+            run.extras.update(self._metrics.of_run(run.key, names, self.startd.now()))
 
     def _allowed(self, job: CronJob) -> bool:
         if job.name.lower() == CRON_JOB and job.executable.endswith(PROGRAM):
@@ -79,7 +97,12 @@ class Cron(Component):
         return job.condition is None or is_true(evaluate(job.condition, self.startd.ads.base))
 
     def _take(self, job: CronJob, ad: CronAd) -> None:
+        ad, reported = split(job, ad)
         changed = self._ads.put(job, ad, self.startd.now())
+        if changed is not None and reported:
+            self._metrics.take(job, ad.name, reported)
+            for run in self.startd.runs.by_key.values():
+                self._tell(run)
         if changed is None:
             if job.name not in self._full:
                 self._full.add(job.name)

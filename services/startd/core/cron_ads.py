@@ -70,6 +70,15 @@ class CronAds:
                         found[name] = expr
         return found
 
+    def names_of(self, slot: ClassAd, slot_id: int) -> list[tuple[str, str]]:
+        """The (job, name) of the ads that this slot gets, in lower case. The arguments are those of `of`."""
+        return [
+            (job, name)
+            for job, ads in self._ads.items()
+            for name, kept in ads.items()
+            if kept is not _NOTHING and _chosen(kept, slot, slot_id)
+        ]
+
 
 _NOTHING: Final = _Kept(frozenset(), ClassAd(), ClassAd(), "")
 

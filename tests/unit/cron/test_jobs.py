@@ -152,5 +152,5 @@ def test_arguments_and_environment_in_both_forms(tmp_path):
 def test_defaults(tmp_path):
     job = one("STARTD_CRON_X_METRICS = SUM:Sqids, PEAK:SqidsMem", tmp_path)
     assert (job.mode, job.load, job.kill, job.reconfig_rerun) == (Mode.PERIODIC, 0.01, False, False)
-    assert job.metrics == {"sqids": "SUM", "sqidsmem": "PEAK"}
+    assert job.metrics == {"Sqids": "SUM", "SqidsMem": "PEAK"}
     assert startd("", tmp_path).max_load == 0.1
