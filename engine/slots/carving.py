@@ -37,6 +37,7 @@ class PlannedSlot:
     disk_share: float = 1.0  # of its partition's disk
     swap_share: float = 1.0  # of the machine's virtual memory
     partition: str = ""  # which file system its EXECUTE is on, if there are several
+    prefix: str = "slot"  # of its name, before its number
 
 
 # ---------------------------------------------------------------- carving

@@ -66,7 +66,7 @@ class Settings:
     execute: Mapping[int, str]  # EXECUTE, by slot id; of those that are not there, the one of 0
     type_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT_TYPE_<N>_STARTD_ATTRS and _attr, by slot type
     slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
-    draining_start: str  # DEFRAG_DRAINING_START_EXPR: START of graceful drains that name none; empty: never
+    draining_start: str  # DEFAULT_DRAINING_START_EXPR: START of graceful drains that name none; empty: never
     drain_aligned: bool  # ROOST_DRAIN_ALIGNED
     latches: Mapping[str, Expr]  # STARTD_LATCH_EXPRS: of which the slots tell since when they are what they are
     slots_at_console: int
@@ -88,6 +88,7 @@ class Settings:
 def read(config: Config, detected: Detected) -> Settings:
     """Raises ConfigError."""
     knobs = StartdSettings.from_config(config)
+    start = knobs.default_draining_start_expr
     return Settings(
         update_interval=max(1, knobs.update_interval),
         statistics_window=knobs.statistics_window_seconds,
@@ -129,7 +130,7 @@ def read(config: Config, detected: Detected) -> Settings:
         type_attributes=_type_attributes(config, knobs),
         slot_attributes=_slot_attributes(config, knobs),
         drain_aligned=knobs.roost_drain_aligned,
-        draining_start="" if never(knobs.defrag_draining_start_expr) else unparse(knobs.defrag_draining_start_expr),
+        draining_start="" if start is None or never(start) else unparse(start),
         latches=_attributes(config, knobs.startd_latch_exprs, ""),
         slots_at_console=knobs.slots_connected_to_console,
         slots_at_keyboard=knobs.slots_connected_to_keyboard,

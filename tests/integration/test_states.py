@@ -285,9 +285,9 @@ async def test_the_access_point_counts_suspensions(tmp_path):
         assert job.eval("CumulativeSuspensionTime") >= 0
 
 
-async def test_graceful_drains_take_the_jobs_of_DEFRAG_DRAINING_START_EXPR(tmp_path):
+async def test_graceful_drains_take_the_jobs_of_DEFAULT_DRAINING_START_EXPR(tmp_path):
     macros = FLIPPED | {"MAXJOBRETIREMENTTIME": "600", "MachineMaxVacateTime": "5", "NUM_SLOTS_TYPE_1": "2"}
-    macros |= {"SLOT_TYPE_1": "1/2", "DEFRAG_DRAINING_START_EXPR": "TARGET.Short =?= true", "WANT_SUSPEND": "false"}
+    macros |= {"SLOT_TYPE_1": "1/2", "DEFAULT_DRAINING_START_EXPR": "TARGET.Short =?= true", "WANT_SUSPEND": "false"}
     async with Pool(tmp_path, Machine(cpus=2), **macros) as pool:
         await counting(pool, tmp_path)
         command = next(part for part in pool.startd.components if isinstance(part, AdminRpc))
@@ -299,3 +299,21 @@ async def test_graceful_drains_take_the_jobs_of_DEFRAG_DRAINING_START_EXPR(tmp_p
         assert granted.activated
         await pool.call(ReleaseClaim(claim_id=granted.claim_id))
         await condition(pool, "Drained/Retiring", "slot2@node1")
+
+
+@pytest.mark.parametrize(
+    ("knobs", "start", "code"),
+    [
+        ({"DEFRAG_DRAINING_START_EXPR": "true"}, "", "draining"),  # defrag's: it comes with defrag's orders
+        ({"DEFAULT_DRAINING_START_EXPR": "true"}, "TARGET.Short =?= true", "requirements"),
+        ({"DEFAULT_DRAINING_START_EXPR": "true"}, "false", "draining"),
+    ],
+)
+async def test_what_a_drain_names_itself_goes_before_DEFAULT_DRAINING_START_EXPR(tmp_path, knobs, start, code):
+    macros = FLIPPED | {"MAXJOBRETIREMENTTIME": "600", "NUM_SLOTS_TYPE_1": "2", "SLOT_TYPE_1": "1/2"} | knobs
+    async with Pool(tmp_path, Machine(cpus=2), **macros | {"WANT_SUSPEND": "false"}) as pool:
+        await counting(pool, tmp_path)
+        command = next(part for part in pool.startd.components if isinstance(part, AdminRpc))
+        assert isinstance(command._drain(Drain(request_id="d1", how="graceful", start=start)), OrderTaken)
+        refused = await pool.call(pool.request(pool.activation(), "slot2@node1"))
+        assert refused.code == code

@@ -41,6 +41,10 @@ class BadIsolationSetting(PermanentError):
     """A knob of isolation that can not be carried out: its name and the mend."""
 
 
+#: Of a slot's name without its machine: the number, of a dynamic slot with its own.
+_SLOT_NUMBER = re.compile(r"[0-9]+(?:_[0-9]+)?$")
+
+
 @dataclass(frozen=True, slots=True)
 class DiskSettings:
     """STARTD_ENFORCE_DISK_LIMITS and LVM_* (SCR-01, SCR-04). Taken at the start only (SCR-06)."""
@@ -187,7 +191,8 @@ def choose_account(rules: IsolationSettings, slot: str, job: ClassAd, find: Find
     owner = _owner(rules, job, find)
     if owner is not None:
         return _account(owner, shared=False, dedicated=_is_dedicated(rules, owner.name))
-    number = slot.partition("@")[0].lower().removeprefix("slot")
+    head = slot.partition("@")[0]
+    number = matched[0] if (matched := _SLOT_NUMBER.search(head)) else head
     knob = next((one for one in (number, number.partition("_")[0]) if one in rules.slot_users), "")
     if knob:
         login = find(rules.slot_users[knob])

@@ -365,10 +365,6 @@ NONE: Final = (
         _SCHEDD,
     ),
     Answer(
-        "a machine that fails jobs is left alone by its own back-off",
-        "MAX_SHADOW_EXCEPTIONS",
-    ),
-    Answer(
         "the queue is kept in SPOOL, in a database, whose writes are on disk when a submit is answered",
         "JOB_QUEUE_LOG MAX_JOB_QUEUE_LOG_ROTATIONS SCHEDD_JOB_QUEUE_LOG_FLUSH_DELAY CONDOR_FSYNC "
         "SCHEDD_BACKUP_SPOOL QUEUE_CLEAN_INTERVAL SCHEDD_NON_DURABLE_LATE_MATERIALIZE",
@@ -577,7 +573,7 @@ NONE: Final = (
     Answer(
         "slot ads are told as they are, with all that preemption of partitionable slots looks at, beside one of the "
         "daemon",
-        "ADVERTISE_PSLOT_ROLLUP_INFORMATION STARTD_PARTITIONABLE_SLOT_ATTRS STARTD_RESOURCE_PREFIX "
+        "ADVERTISE_PSLOT_ROLLUP_INFORMATION STARTD_PARTITIONABLE_SLOT_ATTRS "
         "ENABLE_STARTD_DAEMON_AD STARTD_PRINT_ADS_FILTER STARTD_PRINT_ADS_ON_SHUTDOWN SYSTEM_STARTD_ATTRS "
         "SYSTEM_STARTD_JOB_ATTRS SYSTEM_STARTD_LATCH_EXPRS SYSTEM_STARTD_SLOT_ATTRS",
         _STARTD,
@@ -588,8 +584,8 @@ NONE: Final = (
         _STARTD,
     ),
     Answer(
-        "`roost drain -start EXPR` says what may start while a machine drains",
-        "DEFAULT_DRAINING_START_EXPR MAX_DRAINING_ACTIVATION_DELAY",
+        "a claim comes with its first job: none waits for one while its machine drains",
+        "MAX_DRAINING_ACTIVATION_DELAY",
         _STARTD,
     ),
     Answer(
@@ -622,7 +618,7 @@ NONE: Final = (
     ),
     Answer(
         "containers are run as docs/execution/containers.md tells, and images that are cached are told as they are",
-        "DOCKER_CACHE_ADVERTISE_INTERVAL DOCKER_LOG_DRIVER_NONE DOCKER_LOG_DRIVER_NAME DOCKER_RUN_UNDER_INIT "
+        "DOCKER_CACHE_ADVERTISE_INTERVAL DOCKER_LOG_DRIVER_NONE DOCKER_LOG_DRIVER_NAME "
         "DOCKER_TEST_IMAGE_NAME DOCKER_TEST_IMAGE_PATH DOCKER_SKIP_IMAGE_ARCH_CHECK DOCKER_TRUST_LOCAL_IMAGES "
         "DOCKER_PAT_PRODUCER CONTAINER_IMAGES_COMMON_BY_DEFAULT ALLOW_COMMON_FILES_ON_LVS",
         _STARTD,

@@ -25,8 +25,9 @@ class StartdSettings(CommonSettings):
         least=0,
         meaning="between slot ad updates; also polling period in Owner state",
     )
-    defrag_draining_start_expr: Expr = knob(
-        "DEFRAG_DRAINING_START_EXPR", "FALSE", meaning="START used on a gracefully draining machine"
+    default_draining_start_expr: Expr | None = knob(
+        "DEFAULT_DRAINING_START_EXPR",
+        meaning="START of a machine that drains gracefully, where the drain names none; empty: no job starts",
     )
     start: Expr = knob("START", "True", meaning="willingness to run a job; also shapes Owner/Unclaimed under Desktop")
     rank: Expr = knob("RANK", "0", meaning="preference of the slot for jobs; booleans count 1/0")
@@ -125,6 +126,12 @@ class StartdSettings(CommonSettings):
     )
     slot_type_partitionable_by_n: Mapping[str, bool] = family(
         "SLOT_TYPE_<N>_PARTITIONABLE", meaning="slots of this type are partitionable"
+    )
+    slot_type_name_prefix_by_n: Mapping[str, str] = family(
+        "SLOT_TYPE_<N>_NAME_PREFIX", meaning="names of these slots begin with it, in place of STARTD_RESOURCE_PREFIX"
+    )
+    startd_resource_prefix: str = knob(
+        "STARTD_RESOURCE_PREFIX", "slot", meaning="names of slots begin with it, before their numbers"
     )
     num_slots_type_by_n: Mapping[str, int] = family(
         "NUM_SLOTS_TYPE_<N>", meaning="how many slots of type N; restart needed"
@@ -273,6 +280,11 @@ class StartdSettings(CommonSettings):
     docker_mount_volumes: tuple[str, ...] = knob("DOCKER_MOUNT_VOLUMES", meaning="volumes mounted into every container")
     docker_image_cache_size: int = knob(
         "DOCKER_IMAGE_CACHE_SIZE", "8", least=0, meaning="most recently used images kept"
+    )
+    docker_run_under_init: bool = knob(
+        "DOCKER_RUN_UNDER_INIT",
+        "true",
+        meaning="an init of the engine's reaps processes that a job left behind, and hands signals on",
     )
     docker_drop_all_capabilities: Expr = knob(
         "DOCKER_DROP_ALL_CAPABILITIES", "true", meaning="drop capabilities and setuid; MY = machine, TARGET = job"

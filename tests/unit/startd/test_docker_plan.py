@@ -159,6 +159,11 @@ def test_capabilities_are_dropped_unless_the_expression_is_false(expression, job
     assert host.get("SecurityOpt") == (["no-new-privileges"] if dropped else None)
 
 
+@pytest.mark.parametrize(("knobs", "init"), [({}, True), ({"DOCKER_RUN_UNDER_INIT": "false"}, False)])
+def test_an_init_is_the_first_process_unless_DOCKER_RUN_UNDER_INIT_is_false(knobs, init):
+    assert plan(rules(**knobs)).body["HostConfig"]["Init"] is init
+
+
 HALF = "Memory * 1024 * 1024 / 2"
 OWN = (
     "ifThenElse(DevShmSize isnt Undefined && isInteger(DevShmSize) && int(DevShmSize) <= (Memory * 1024 * 1024),"

@@ -254,6 +254,7 @@ def test_the_order_of_accounts():
     assert chosen().name == "alice"
     assert chosen(SLOT1_USER="slot1").name == "alice"
     assert chosen(SLOT1_USER="slot1", STARTER_ALLOW_RUNAS_OWNER="false").name == "slot1"
+    assert chosen("big-1@here", SLOT1_USER="slot1", STARTER_ALLOW_RUNAS_OWNER="false").name == "slot1"
     assert chosen(job={"RunAsOwner": False}, SLOT1_USER="slot1").name == "slot1"
     assert chosen(job={"User": "alice@elsewhere"}, SLOT1_USER="slot1").name == "slot1"
     assert chosen(job={"Owner": "unknown"}).name == "nobody"

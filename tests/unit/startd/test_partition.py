@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from engine.slots.amounts import Amounts
 from engine.slots.carving import Carving, Refusal, SlotKind, carve
 from services.startd.core.machine.slot_types import ImpossiblePartition, divide, read_shares, slot_types
+from services.startd.core.slots.model import Slot
 from shared.classad import ClassAd, parse_expr
 from shared.config.evaluate import number
 from tests.spec import spec
@@ -190,3 +191,38 @@ def test_shares_are_named_by_any_prefix():
     for text in ("c=1", "CPU=1", "cpus=1"):
         parts, _ = read_shares(text, (), "SLOT_TYPE_1")
         assert parts["Cpus"].amount == 1
+
+
+@pytest.mark.parametrize(
+    ("macros", "names"),
+    [
+        ({}, ["slot1@node1"]),
+        ({"STARTD_RESOURCE_PREFIX": "vm"}, ["vm1@node1"]),
+        ({"STARTD_RESOURCE_PREFIX": ""}, ["slot1@node1"]),
+        ({"SLOT_TYPE_0_NAME_PREFIX": "whole_"}, ["whole_1@node1"]),
+        (
+            {
+                "STARTD_RESOURCE_PREFIX": "vm",
+                "SLOT_TYPE_2_NAME_PREFIX": "big-",
+                "SLOT_TYPE_1": "cpus=1",
+                "NUM_SLOTS_TYPE_1": "2",
+                "SLOT_TYPE_2": "cpus=6",
+                "NUM_SLOTS_TYPE_2": "1",
+                "SLOT_TYPE_2_PARTITIONABLE": "true",
+            },
+            ["vm1@node1", "vm2@node1", "big-3@node1"],
+        ),
+    ],
+)
+def test_names_of_slots_begin_with_STARTD_RESOURCE_PREFIX_or_that_of_their_type(macros, names):
+    made = [Slot.planned(plan, "node1", 0.0) for plan in slots(**macros)]
+    assert [slot.name for slot in made] == names
+    made[-1].children = 4
+    assert Slot.carved(made[-1], Amounts({"Cpus": 1}), 0.0).name == names[-1].replace("@", "_4@")
+
+
+@pytest.mark.parametrize("prefix", ["3d", "node1", "a@b", "a b", "-x", "x" * 65])
+def test_a_prefix_that_is_no_word_is_refused(prefix):
+    """With digits nobody could tell the slot's number."""
+    with pytest.raises(ImpossiblePartition, match="STARTD_RESOURCE_PREFIX"):
+        slots(STARTD_RESOURCE_PREFIX=prefix)

@@ -35,6 +35,8 @@ class ImpossiblePartition(ConfigurationError):
 #: SLOT_TYPE_<N> is read for N from 1 to MAX_SLOT_TYPES, which is this.
 MAX_TYPES = 10
 SWAP = "Swap"
+SLOT = "slot"
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z_-]{0,63}")
 
 #: In this order: the first name that begins with what was written is meant.
 _NAMES = (
@@ -72,6 +74,7 @@ class SlotType:
     partitionable: bool
     shares: Mapping[str, Share]
     default: Share = AUTO
+    prefix: str = SLOT  # of the names of its slots
 
     def share(self, resource: str) -> Share:
         return self.shares.get(resource, self.default)
@@ -105,12 +108,22 @@ def slot_types(
             continue
         shares, default = read_shares(get(f"SLOT_TYPE_{n}") or "", custom, f"SLOT_TYPE_{n}")
         partitionable = bool(number((get(f"SLOT_TYPE_{n}_PARTITIONABLE") or "").strip() or "false"))
-        types.append(SlotType(n, count, partitionable, shares, default))
+        types.append(SlotType(n, count, partitionable, shares, default, name_prefix(get, n)))
     if types:
         return types
     asked = whole("NUM_SLOTS")
     partitionable = bool(number((get("SLOT_TYPE_0_PARTITIONABLE") or "").strip() or "true"))
-    return [SlotType(0, min(1 if asked is None else asked, cpus), partitionable, {})]
+    return [SlotType(0, min(1 if asked is None else asked, cpus), partitionable, {}, prefix=name_prefix(get, 0))]
+
+
+def name_prefix(get: Callable[[str], str | None], number: int) -> str:
+    """What the names of slots of a type begin with, before their numbers. Raises ImpossiblePartition."""
+    knob, prefix = f"SLOT_TYPE_{number}_NAME_PREFIX", (get(f"SLOT_TYPE_{number}_NAME_PREFIX") or "").strip()
+    if not prefix:
+        knob, prefix = "STARTD_RESOURCE_PREFIX", (get("STARTD_RESOURCE_PREFIX") or "").strip()
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise ImpossiblePartition(f"{knob} = {prefix}: write letters, _ and -, a letter first, and no digit")
+    return prefix or SLOT
 
 
 def read_shares(text: str, custom: Sequence[str], knob: str) -> tuple[dict[str, Share], Share]:
@@ -256,6 +269,7 @@ def divide(
                 disk_share=disks[index],
                 swap_share=swaps[index],
                 partition=partitions[index].key,
+                prefix=slot_type.prefix,
             )
         )
     return planned

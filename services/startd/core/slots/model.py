@@ -170,7 +170,7 @@ class Slot:
     def planned(cls, plan: PlannedSlot, startd: str, now: float) -> Slot:
         """A slot of the configuration. It begins in Owner (STM-40)."""
         return cls(
-            name=f"slot{plan.slot_id}@{startd}",
+            name=f"{plan.prefix}{plan.slot_id}@{startd}",
             slot_id=plan.slot_id,
             dynamic_id=0,
             kind=plan.kind,

@@ -61,6 +61,7 @@ class DockerSettings:
     volumes: tuple[Volume, ...]  # all that have a name
     mounted: tuple[str, ...]  # names of those that containers get
     networks: tuple[str, ...]
+    init: bool  # an init of the engine's is the first process
     drop_capabilities: Expr
     shm_size: Expr | None  # bytes
     additions: Additions
@@ -99,6 +100,7 @@ def read_docker_settings(knobs: StartdSettings) -> DockerSettings:
         volumes=volumes,
         mounted=knobs.docker_mount_volumes,
         networks=knobs.docker_networks,
+        init=knobs.docker_run_under_init,
         drop_capabilities=knobs.docker_drop_all_capabilities,
         shm_size=knobs.docker_shm_size,
         additions=additions,
@@ -254,7 +256,7 @@ def make_plan(
     services = _services(launch, network)
     host: dict[str, Any] = {
         "Mounts": mounts,
-        "Init": True,
+        "Init": rules.init,
         # Nothing of the output may be lost to the engine's own limit on logs.
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1000t"}},
     }
