@@ -185,7 +185,9 @@ def _container(image: str, travels: bool, c: Commands, out: Attributes) -> None:
 
 
 def arguments(c: Commands, out: Attributes) -> None:
-    text, new_form = c.text("arguments", "args"), c.text("arguments2")
+    text, new_form = c.text("arguments"), c.text("arguments2")
+    if text is None and c.source("arguments") is None:  # one that is empty hides the other name
+        text = c.text("args")
     _one_form(c, "arguments", text, new_form)
     if new_form:
         out["Arguments"] = quoting.new_arguments(new_form, c.source("arguments2"))

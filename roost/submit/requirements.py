@@ -63,6 +63,12 @@ def _wanted(value: Any, least: float) -> bool:
     return not isinstance(literal, int | float) or literal > least
 
 
+def _is_undefined(c: Commands, command: str, own: str) -> bool:
+    """Whether an amount is made undefined by its attribute, +RequestCpus or the like: that is a wish of its own, as in
+    the reference, while the command that says undefined is none."""
+    return c.text(command) is None and c.source(own) is not None and (c.text(own) or "undefined").lower() == "undefined"
+
+
 def _platform(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
     if out.get("WantDocker"):
         terms = ["TARGET.HasDocker"]
@@ -98,7 +104,8 @@ def _amounts(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
         terms += vm.amounts(out, named)
     elif "RequestMemory" in out and _wanted(out["RequestMemory"], 1):
         terms.append("(TARGET.Memory >= RequestMemory)")
-    if "RequestCpus" in out and "cpus" not in named and _wanted(out["RequestCpus"], 1):
+    wants_cpus = "RequestCpus" in out and _wanted(out["RequestCpus"], 1)
+    if "cpus" not in named and (wants_cpus or _is_undefined(c, "request_cpus", "MY.RequestCpus")):
         terms.append("(TARGET.Cpus >= RequestCpus)")
     for attribute in sorted({*c.custom_requests(), "RequestGPUs"}, key=str.lower):
         if attribute not in out or attribute[len("Request") :].lower() in named:

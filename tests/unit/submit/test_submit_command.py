@@ -182,6 +182,30 @@ def test_cores_get_a_term_when_they_are_more_than_one_or_an_expression(folder, c
     assert ("(TARGET.Cpus >= RequestCpus)" in capsys.readouterr().out) is has_term
 
 
+@pytest.mark.parametrize(
+    ("lines", "has_term"),
+    [
+        ("+RequestCpus = undefined\n", True),
+        ("+RequestCpus =\n", True),
+        ("request_cpus = undefined\n", False),
+        ("request_cpus = 1\n+RequestCpus = undefined\n", False),
+        ("requirements = Cpus > 3\n+RequestCpus = undefined\n", False),
+        ("", False),
+    ],
+)
+def test_an_attribute_that_makes_cores_undefined_gets_a_term(folder, capsys, lines, has_term) -> None:
+    write(folder, f"executable = x.sh\n{lines}queue\n")
+    assert main(["submit", "-dry-run", "-", "job.sub"]) == 0
+    assert ("(TARGET.Cpus >= RequestCpus)" in capsys.readouterr().out) is has_term
+
+
+@pytest.mark.parametrize("lines", ["arguments =\nargs = a\n", "args = a\narguments = $(nothing)\n"])
+def test_arguments_that_are_empty_hide_args(folder, capsys, lines) -> None:
+    write(folder, f"executable = x.sh\n{lines}queue\n")
+    assert main(["submit", "-dry-run", "-", "job.sub"]) == 0
+    assert 'Arguments=""' in capsys.readouterr().out
+
+
 def test_of_two_forms_of_arguments_that_are_allowed_the_new_one_counts(folder, capsys) -> None:
     write(folder, 'executable = x.sh\nargs = a\narguments2 = "b"\nallow_arguments_v1 = true\nqueue\n')
     assert main(["submit", "-dry-run", "-", "job.sub"]) == 0
