@@ -81,7 +81,7 @@ async def check_sending(events: EventStream, following: Listener, count: int) ->
         sent = 0
         async for one in following:
             sent += b"".join(map(events.line, chain((one,), following.more()))).count(b"\n\n")
-            if sent == BUFFER:
+            if sent == count:
                 return sent
         return 0
 
