@@ -32,6 +32,8 @@ class JobTable:
         self.sorting = AutoclusterChanges()
         #: Idle jobs that are to be looked at before they are offered, as one of START_RULES says.
         self.undecided: dict[JobId, None] = {}
+        #: Idle jobs of the scheduler universe, which are to be started here.
+        self.due_here: dict[JobId, None] = {}
 
     def get(self, job_id: JobId) -> Job | None:
         cluster = self.clusters.get(job_id.cluster)
@@ -58,7 +60,7 @@ class JobTable:
         for job in jobs:
             cluster.jobs[job.proc] = job
             cluster.waiting += job.status in WAITING
-            self.count(job.submitter).move(None, job.status)
+            self.count(job.submitter).move(None, job.status, here=cluster.here)
             self.total += 1
             self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + 1
             self.refresh(job)
@@ -76,7 +78,7 @@ class JobTable:
         job.ad["LastJobStatus"] = int(job.status)
         job.ad["JobStatus"] = int(status)
         job.ad["EnteredCurrentStatus"] = int(now)
-        self.count(job.submitter).move(job.status, status)
+        self.count(job.submitter).move(job.status, status, here=job.cluster.here)
         if change := (status in WAITING) - (job.status in WAITING):
             job.cluster.waiting += change
             self.note_due(job.cluster)
@@ -93,6 +95,8 @@ class JobTable:
             self.withdraw(job)
             if job.status == JobStatus.IDLE and not job.due and job.has_start_rule:
                 self.undecided[job.id] = None
+        elif job.cluster.here:
+            self.due_here[job.id] = None
         elif job.idle_key is None:
             autocluster = self.autoclusters.assign(job)
             self.sorting.note(job, autocluster)
@@ -109,6 +113,8 @@ class JobTable:
         self.refresh(job)
 
     def withdraw(self, job: Job) -> None:
+        if job.cluster.here:
+            self.due_here.pop(job.id, None)
         if job.idle_key is not None:
             self.idle[job.submitter].remove(job.autocluster, job.idle_key)
             job.idle_key = None
@@ -117,8 +123,8 @@ class JobTable:
         """The job's ad was edited: sort it in anew."""
         self.withdraw(job)
         if submitter != job.submitter:
-            self.count(job.submitter).move(job.status, None)
-            self.count(submitter).move(None, job.status)
+            self.count(job.submitter).move(job.status, None, here=job.cluster.here)
+            self.count(submitter).move(None, job.status, here=job.cluster.here)
         job.priority, job.submitter = priority, submitter
         job.generation = -1
         job.due = False
@@ -128,7 +134,7 @@ class JobTable:
         """The job is no more. True if it was the last of its cluster, which is gone then too: no factory gives it
         another."""
         self.withdraw(job)
-        self.count(job.submitter).move(job.status, None)
+        self.count(job.submitter).move(job.status, None, here=job.cluster.here)
         self.total -= 1
         user = job.cluster.user
         self.per_user[user] -= 1
@@ -248,6 +254,12 @@ class JobTable:
         status = job.ad.find("jobstatus")
         if isinstance(status, int) and status != job.status:
             found.append(f"job {job.id} is {STATUS_NAMES[job.status]}, but its ad says JobStatus = {status}")
+        if job.cluster.here:
+            if job.idle_key is not None or job.startable != (job.id in self.due_here):
+                found.append(
+                    f"job {job.id} of the scheduler universe is due here or not, but the table has it otherwise"
+                )
+            return
         if job.idle_key is None:
             # One that is not sorted into an autocluster yet, since slots look at more attributes, is about to be.
             if job.startable and job.generation == self.autoclusters.generation:

@@ -100,6 +100,7 @@ START_RULES: Final = frozenset(
     ]
 )
 
+SCHEDULER_UNIVERSE: Final = 7
 MAX_PRIORITY: Final = 2**31 - 1
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -152,6 +153,10 @@ class Cluster:
     edits: int = 0  # how often what its later jobs will have was changed
     entering: bool = False  # its jobs are still coming into the table
     raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
+    here: bool = False  # of the scheduler universe: the schedd itself runs its jobs, and no slot does
+
+    def __post_init__(self) -> None:
+        self.here = self.ad.eval("JobUniverse") == SCHEDULER_UNIVERSE
 
     @property
     def over(self) -> bool:
@@ -204,7 +209,7 @@ class Job:
 
     @property
     def startable(self) -> bool:
-        """Whether it may be offered to claims and the negotiator."""
+        """Whether it may be offered to claims and the negotiator or, of the scheduler universe, be started here."""
         free = self.status == JobStatus.IDLE and self.shadow is None and not self.cooling and not self.waits_for
         return free and (self.due or not self.has_start_rule)
 

@@ -21,22 +21,29 @@ class Count:
     """Jobs of one submitter, by what they do. Kept up to date by `move`."""
 
     by_status: dict[JobStatus, int] = field(default_factory=dict)
+    here: dict[JobStatus, int] = field(default_factory=dict)  # of them those of the scheduler universe
     weighted_running: float = 0.0
     offered: int = 0  # how often a job of this submitter became ready to start, since the schedd began
 
-    def move(self, old: JobStatus | None, new: JobStatus | None) -> None:
-        """A job changed from one state to another; None: it was not, or is no more, in the queue."""
-        if old is not None:
-            self.by_status[old] -= 1
-        if new is not None:
-            self.by_status[new] = self.by_status.get(new, 0) + 1
+    def move(self, old: JobStatus | None, new: JobStatus | None, *, here: bool = False) -> None:
+        """A job changed from one state to another; None: it was not, or is no more, in the queue. here: it is of the
+        scheduler universe."""
+        for counts in (self.by_status, self.here) if here else (self.by_status,):
+            if old is not None:
+                counts[old] -= 1
+            if new is not None:
+                counts[new] = counts.get(new, 0) + 1
 
     def of(self, *statuses: JobStatus) -> int:
         return sum(self.by_status.get(status, 0) for status in statuses)
 
+    def on_slots(self, *statuses: JobStatus) -> int:
+        """Without those of the scheduler universe."""
+        return self.of(*statuses) - sum(self.here.get(status, 0) for status in statuses)
+
     @property
     def running(self) -> int:
-        return self.of(*ACTIVE)
+        return self.on_slots(*ACTIVE)
 
     @property
     def total(self) -> int:
@@ -91,10 +98,12 @@ def schedd_ad(
             "MyAddress": who.inbox,
             "Machine": who.machine,
             "NumUsers": sum(1 for count in every if count.total),
-            "TotalIdleJobs": sum(count.of(JobStatus.IDLE) for count in every),
+            "TotalIdleJobs": sum(count.on_slots(JobStatus.IDLE) for count in every),
             "TotalRunningJobs": sum(count.running for count in every),
             "TotalHeldJobs": sum(count.of(JobStatus.HELD) for count in every),
             "TotalRemovedJobs": sum(count.of(JobStatus.REMOVED) for count in every),
+            "TotalSchedulerJobsIdle": sum(count.here.get(JobStatus.IDLE, 0) for count in every),
+            "TotalSchedulerJobsRunning": sum(count.here.get(JobStatus.RUNNING, 0) for count in every),
             "TotalJobAds": sum(count.total for count in every),
             "MaxJobsRunning": max_jobs,
             "DaemonStartTime": who.start_time,

@@ -10,6 +10,8 @@ from engine.dag.run import DagRun, NodeStatus
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage
 from roost.cli.output import say
 from roost.client import Client
+from roost.dag.journal import Record
+from roost.dag.rescue_files import halt_path
 from roost.errors import UsageError
 
 OPTIONS: tuple[Option, ...] = (
@@ -17,7 +19,7 @@ OPTIONS: tuple[Option, ...] = (
     flag("json", help="status: as JSON"),
     *COMMON,
 )
-_DEEDS = {"halt": "hold", "resume": "release", "remove": "remove"}
+_DEEDS = ("halt", "resume", "remove")
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -25,8 +27,8 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         text = (
             "status  how the nodes of a DAG stand, by its journal\n"
-            "halt    begin no node until `resume`; what runs goes on (as `roost hold` of the DAG's line in the queue)\n"
-            "resume  go on (as `roost release`)\n"
+            "halt    begin no node until `resume`; what runs goes on (FILE.halt is written)\n"
+            "resume  go on (FILE.halt is removed)\n"
             "remove  end the DAG: its jobs are removed, and a rescue file is written (as `roost rm`)\n"
             "rescue  write a rescue file of how the DAG stands, whether its manager lives or not\n"
             "FILE is the DAG's first file."
@@ -44,12 +46,9 @@ def run(command: str, argv: list[str]) -> int:
         raise UsageError(f"{file} was not run here: there is no {journal}")
     managed = is_managed(journal)
     if what in _DEEDS:
-        if not managed:
-            raise UsageError(f"{file} is not managed now; `roost submit-dag {file}` goes on with it")
-        with Client(parsed.one("pool") or None) as client:
-            client.act(_DEEDS[what], [f"{record.job}.0"], reason=f"via roost dag {what}", schedd=record.schedd)
-        say(f"DAG {file}, job {record.job}.0: {what} asked for")
-        return 0
+        if record.finished:
+            raise UsageError(f"{file} has ended, with status {record.code}")
+        return _do(what, file, record, parsed)
     found = replayed(record)
     if what == "rescue":
         from roost.dag.rescue_files import write_rescue
@@ -57,6 +56,18 @@ def run(command: str, argv: list[str]) -> int:
         say(f"{write_rescue(found, file)} written")
         return 0
     return _status(file, parsed, found, job=record.job, managed=managed)
+
+
+def _do(what: str, file: Path, record: Record, parsed: Parsed) -> int:
+    if what == "halt":
+        halt_path(file).touch()
+    elif what == "resume":
+        halt_path(file).unlink(missing_ok=True)
+    else:
+        with Client(parsed.one("pool") or None) as client:
+            client.act("remove", [f"{record.job}.0"], reason="via roost dag remove", schedd=record.schedd)
+    say(f"DAG {file}, job {record.job}.0: {what} asked for")
+    return 0
 
 
 def _status(file: Path, parsed: Parsed, found: DagRun, *, job: int, managed: bool) -> int:
@@ -69,7 +80,7 @@ def _status(file: Path, parsed: Parsed, found: DagRun, *, job: int, managed: boo
     if found.ended is not None:
         state = f"ended with status {found.ended.exit_code} ({found.ended.status.name})"
     elif not managed:
-        state = f"its manager is gone: `roost submit-dag {file}` goes on"
+        state = f"its manager does not run: `roost q {job}` tells why"
     else:
         state = "halted" if found.halted else "running"
     if parsed.has("json"):

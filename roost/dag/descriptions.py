@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,12 +10,14 @@ from typing import Final
 
 from engine.dag.model import Node, When
 from engine.dag.run import DagRun, RunScript
+from roost.dag.rescue_files import nodes_log_path
 from roost.submit import Description, SubmitContext, here, read_file
-from shared.classad import ClassAd
 from shared.classad.unparse import quote_string
 
 #: More parents than so many are not named in a job's ad.
 NAMED_PARENTS: Final = 100
+#: Numbers of the events that go into the log of all nodes, besides those that end scripts.
+LOGGED: Final = "0,1,2,4,5,7,9,10,11,12,13,16,17,24,27,35,36"
 _QUEUES: Final = re.compile(r"^\s*queue\b", re.IGNORECASE | re.MULTILINE)
 
 
@@ -38,6 +39,8 @@ def description_of(run: DagRun, node: Node, job: int, now: float) -> Description
     before += [f"{var.name} = {var.value}" for var in node.vars if not var.append]
     after = [f"{var.name} = {var.value}" for var in node.vars if var.append]
     after += [f"dag_node_name = {node.name}", f"+DAGManJobId = {job}", f"+DAGManNodeRetry = {attempt}"]
+    log = nodes_log_path(Path(run.dag.files[0]).absolute())
+    after += [f"dagman_log = {log}", f"+DAGManNodesMask = {quote_string(LOGGED)}"]
     parents = [run.dag.nodes[parent].name for parent in node.parents[:NAMED_PARENTS]]
     if parents and len(node.parents) <= NAMED_PARENTS:
         after.append(f"+DAGParentNodeNames = {quote_string(','.join(parents))}")
@@ -53,22 +56,6 @@ def description_of(run: DagRun, node: Node, job: int, now: float) -> Description
 def _of_this_machine() -> SubmitContext:
     """Read once: the files of the configuration take longer than the rest of a submit."""
     return here("<dag>")
-
-
-def dagman_ad(file: Path, batch: str, attributes: dict[str, str]) -> ClassAd:
-    """The line of the DAG in the queue: a job that no slot runs, as a process of its user does its work."""
-    ad = ClassAd(
-        {
-            "MyType": "Job", "TargetType": "Machine", "JobUniverse": 7, "Requirements": False, "Rank": 0.0,
-            "Cmd": sys.executable, "Args": f"-m roost submit-dag {file}",
-            "Iwd": str(Path.cwd()), "RequestCpus": 1, "DAG_Status": 0, "Environment": "",
-        }
-    )  # fmt: skip
-    if batch:
-        ad["JobBatchName"] = batch
-    for name, text in attributes.items():
-        ad.set_text(name, text)
-    return ad
 
 
 def script_words(run: DagRun, script: RunScript, job_id: str) -> list[str]:

@@ -97,8 +97,9 @@ class Journal:
     def note_job(self, job: int, schedd: str) -> None:
         self._write([0.0, _JOB, [job, schedd]])
 
-    def finish(self) -> None:
-        self._write([0.0, _FINISHED, []])
+    def finish(self, code: int) -> None:
+        """code: the exit code of the DAG."""
+        self._write([0.0, _FINISHED, [code]])
 
     def write(self, fact: Fact, now: float) -> None:
         self._write([now, type(fact).__name__, list(astuple(fact))])
@@ -125,13 +126,15 @@ def is_managed(path: Path) -> bool:
 
 @dataclass(slots=True)
 class Record:
-    """What a journal says. job, schedd: the DAG's line in the queue; finished: everything about the DAG is done."""
+    """What a journal says. job, schedd: the DAG's line in the queue; finished: everything about the DAG is done, and
+    code is its exit code."""
 
     header: Header
     facts: list[tuple[Fact, float]] = field(default_factory=list)
     job: int = 0
     schedd: str = ""
     finished: bool = False
+    code: int = 0
 
 
 def read_journal(path: Path) -> Record | None:
@@ -149,6 +152,7 @@ def read_journal(path: Path) -> Record | None:
             record.job, record.schedd = values
         elif kind == _FINISHED:
             record.finished = True
+            record.code = values[0] if values else 0
         else:
             record.facts.append((_fact(kind, values), at))
     return record

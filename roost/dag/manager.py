@@ -1,4 +1,5 @@
-"""Runs a DAG: submits its nodes, runs its scripts, and follows its jobs by the pool's events.
+"""Runs a DAG: submits its nodes, runs its scripts, and follows its jobs by the pool's events. It is a job of the
+scheduler universe itself, which the schedd starts, and starts again when it was killed.
 
 Every fact is written into the journal before anything is done about it, and every submit has a name of its own
 (DAG, node, attempt) by which the schedd knows it again: a manager that is killed at any moment is followed by one that
@@ -11,7 +12,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -44,16 +44,26 @@ from engine.dag.run import (
     Submitted,
     TimePassed,
 )
+from engine.queue.jobs import JobId
 from roost.aio import AsyncClient
-from roost.dag.descriptions import dagman_ad, description_of, script_words
-from roost.dag.journal import Header, Journal
-from roost.dag.programs import Programs
-from roost.dag.rescue_files import save_point_path, write_lines, write_rescue, write_save_point
-from roost.errors import ClientError
+from roost.dag import beginning
+from roost.dag.descriptions import LOGGED, description_of, script_words
+from roost.dag.journal import Header, Journal, read_journal
+from roost.dag.rescue_files import (
+    halt_path,
+    nodes_log_path,
+    save_point_path,
+    write_lines,
+    write_rescue,
+    write_save_point,
+)
+from roost.errors import ClientError, UsageError
 from roost.protocol import Event
-from roost.submission import shares_files
+from roost.submit import Description
+from shared import job_log
 from shared.classad import ClassAd
 from shared.config.errors import ConfigError
+from shared.programs import Programs
 from shared.version import VERSION
 
 #: Submits at a time.
@@ -70,18 +80,17 @@ _ASKED: Final = ("ClusterId", "ProcId", "JobStatus", "ExitCode", "ExitBySignal",
 
 @dataclass(slots=True)
 class Manager:
-    """One DAG's. header, run: as the journal has them; told_job: called with the number of the DAG's line in the
-    queue."""
+    """One DAG's. header, run: as the journal has them; job, schedd: the DAG's line in the queue, which is this process;
+    recovered: a manager before this one had begun; log: what is told of its work."""
 
     journal: Journal
     header: Header
     run: DagRun
     client: AsyncClient
-    batch: str = ""
-    told_job: Callable[[int], None] = lambda _: None
-    job: int = 0  # the DAG's line in the queue; 0: there is none yet
-    schedd: str = ""
-    recovered: bool = False
+    job: int
+    schedd: str
+    recovered: bool
+    log: IO[str]
     _nodes: dict[int, tuple[int, int]] = field(default_factory=dict)  # cluster -> (node, attempt)
     _early: dict[int, list[Event]] = field(default_factory=dict)  # by clusters whose submit may not be answered yet
     _submitting: int = 0
@@ -104,27 +113,10 @@ class Manager:
 
     async def manage(self) -> int:
         """Run the DAG to its end: its exit code."""
-        if self.recovered:
-            schedd = await self._again(lambda: self.client.schedd(self.schedd))
-        else:  # somebody waits to be told
-            schedd = await self.client.schedd(self.schedd)
-        if not shares_files(schedd):
-            raise ClientError(
-                f"DAGs run where the schedd has their files: on its machine, as its account; {schedd['name']} is on "
-                "another one, or has another account",
-                "usage",
-            )
-        if not self.job:
-            ad = dagman_ad(self._file, self.batch, self.run.dag.attributes)
-            queued = await self._again(lambda: self.client.submit_once(ad, self.header.dag, schedd=schedd["name"]))
-            self.job, self.schedd = queued.cluster, queued.schedd
-            self.journal.note_job(self.job, self.schedd)
-        os.environ.update(self.run.dag.env_set)
-        self.told_job(self.job)
         self._log(f"DAG {', '.join(self.header.files)} is job {self.job}.0, process {os.getpid()}")
         self._jobstate("INTERNAL *** DAGMAN_STARTED " + f"{self.job}.0 ***")
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, self._fact, Remove())
+        loop.add_signal_handler(signal.SIGUSR1, self._remove_all)
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._leave, name)
         self._spawn(self._listen())
@@ -137,16 +129,27 @@ class Manager:
         await self._wait_for(self._over)
         return await self._end()
 
+    def _remove_all(self) -> None:
+        """The DAG's line is removed."""
+        self._log("the DAG is removed")
+        self._fact(Remove())
+
     def _leave(self, name: signal.Signals) -> None:
         """End this process, and nothing else: jobs and scripts go on, and so does the DAG when it is managed again."""
-        self._fail(ClientError(f"{name.name}: `roost submit-dag {self._file}` goes on with the DAG", "interrupted"))
+        self._fail(ClientError(name.name, "interrupted"))
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         await event.wait()
         if self._problem is not None:
             raise self._problem
 
+    def _look_for_halt(self) -> None:
+        if halt_path(self._file).exists() != self.run.halted:
+            self._log("the DAG goes on" if self.run.halted else f"the DAG is halted by {halt_path(self._file)}")
+            self._fact(Resume() if self.run.halted else Halt())
+
     async def _begin(self) -> None:
+        self._look_for_halt()
         if not self.recovered:
             self._write_picture()
             self._fact(Begin())
@@ -155,8 +158,6 @@ class Manager:
         for index, progress in enumerate(self.run.progress):
             if progress.jobs and progress.cluster:
                 self._nodes[progress.cluster] = (index, progress.attempt)
-            elif progress.jobs:
-                self._spawn(self._subdag(index, progress.attempt))
         wanted = list(self.run.outstanding)
         found = await self._submitted() if wanted else {}
         for one in wanted:
@@ -208,23 +209,10 @@ class Manager:
         if "job_id" not in event.body or event.body.get("schedd") != self.schedd:
             return
         cluster, _, proc = str(event.body["job_id"]).partition(".")
-        if int(cluster) == self.job:
-            self._of_dag(event)
-        elif int(cluster) in self._nodes:
+        if int(cluster) in self._nodes:
             self._of_node(*self._nodes[int(cluster)], int(proc), event)
         elif self._submitting and int(cluster) > self.job:
             self._early.setdefault(int(cluster), []).append(event)
-
-    def _of_dag(self, event: Event) -> None:
-        """Somebody acts on the DAG's line in the queue."""
-        self._log(f"{event.type}: {event.body.get('reason', '')}")
-        match event.type:
-            case "job.held":
-                self._fact(Halt())
-            case "job.released":
-                self._fact(Resume())
-            case "job.removed":
-                self._fact(Remove())
 
     def _of_node(self, node: int, attempt: int, proc: int, event: Event) -> None:
         if event.type in _EVENTS:
@@ -236,17 +224,16 @@ class Manager:
             self._fact(JobEnded(node, attempt, proc, -killed if killed else int(event.body.get("exit_code") or 0)))
 
     async def _look(self) -> None:
-        """Ask how the DAG's line and the jobs of its nodes stand, in the queue or out of it."""
+        """Ask how the jobs of its nodes stand, in the queue or out of it."""
         watched = {cluster: key for cluster, key in self._nodes.items() if self._is_live(*key)}
-        ids = [str(cluster) for cluster in (self.job, *watched)]
+        if not watched:
+            return
+        ids = [str(cluster) for cluster in watched]
         left = {(cluster, proc) for cluster, key in watched.items() for proc in self.run.progress[key[0]].jobs or ()}
-        own = 0
         for history in (False, True):
             for ad in await self._again(lambda history=history: self._ads(ids, history)):  # type: ignore[misc]
                 cluster, proc, status = (int(str(ad.eval(name))) for name in _ASKED[:3])
-                if cluster == self.job:
-                    own = own or status
-                elif (cluster, proc) in left:
+                if (cluster, proc) in left:
                     left.discard((cluster, proc))
                     state = None if history else _STATES.get(status)
                     node, attempt = watched[cluster]
@@ -257,10 +244,6 @@ class Manager:
         for cluster, proc in left:
             self._log(f"job {cluster}.{proc} is neither in the queue nor in the history: taken for removed")
             self._fact(JobEnded(*watched[cluster], proc, JOB_REMOVED))
-        if own == 3 or not own:
-            self._fact(Remove())
-        elif (own == 5) != self.run.halted:
-            self._fact(Halt() if own == 5 else Resume())
 
     async def _ads(
         self, ids: Sequence[str], history: bool, names: Sequence[str] = _ASKED, constraint: str = ""
@@ -277,19 +260,13 @@ class Manager:
     def _do(self, action: Action) -> None:
         nodes = self.run.dag.nodes
         match action:
-            case Submit(node, attempt) if nodes[node].kind is Kind.SUBDAG:
-                self._fact(Submitted(node, attempt, 0, 1))
-                self._fact(JobIs(node, attempt, 0, "R"))
-                self._spawn(self._subdag(node, attempt))
             case Submit():
                 self._submitting += 1
                 self._spawn(self._submit(action), whole=True)
             case RunScript():
                 self._spawn(self._script(action))
-            case RemoveJobs(_, _, cluster) if cluster:
+            case RemoveJobs(_, _, cluster):
                 self._spawn(self._remove(cluster), whole=True)
-            case RemoveJobs(node, attempt):
-                self._programs.stop(_key_of_subdag(node, attempt), signal.SIGUSR1)
             case StopScript(script):
                 self._programs.stop(_key_of_script(script))
             case SavePoint(node):
@@ -305,12 +282,12 @@ class Manager:
         key = f"{self.header.dag}.{wanted.node}.{wanted.attempt}"
         try:
             async with self._slots:
-                made = description_of(self.run, node, self.job, time.time())
+                made = await self._made(node, wanted)
                 queued = await self._again(lambda: self.client.submit_once(made, key, schedd=self.schedd))
             self._nodes[queued.cluster] = (wanted.node, wanted.attempt)
             fact = Submitted(wanted.node, wanted.attempt, queued.cluster, queued.count)
             self._log(f"node {node.name}: job {queued.cluster}")
-        except (ConfigError, ClientError) as error:
+        except (ConfigError, ClientError, UsageError, OSError) as error:
             self._log(f"node {node.name} could not be submitted: {error}")
         self._fact(fact)
         self._submitting -= 1
@@ -320,13 +297,18 @@ class Manager:
         if not self._submitting:
             self._early.clear()
 
-    async def _subdag(self, index: int, attempt: int) -> None:
-        node = self.run.dag.nodes[index]
-        words = [sys.executable, "-m", "roost", "submit-dag", "-foreground", node.submit]
-        key = _key_of_subdag(index, attempt)
-        code = await self._programs.run(key, words, _directory(node))
-        self._fact(JobEnded(index, attempt, 0, code))
-        self._programs.forget(key)
+    async def _made(self, node: Node, wanted: Submit) -> Description | ClassAd:
+        """What is submitted for a node. Raises ConfigError, ClientError."""
+        if node.kind is not Kind.SUBDAG:
+            return description_of(self.run, node, self.job, time.time())
+        directory = _directory(node)
+        before = read_journal(directory / f"{node.submit}.journal")
+        lines = await self._ads([str(before.job)], history=False) if before is not None and before.job else []
+        line = beginning.begin([node.submit], directory, beginning.Wishes(), lambda _: bool(lines)).ad
+        log = str(nodes_log_path(self._file.absolute()))
+        line.update({"DAGNodeName": node.name, "DAGManJobId": self.job, "DAGManNodeRetry": wanted.attempt})
+        line.update({"DAGManNodesLog": log, "DAGManNodesMask": LOGGED})
+        return line
 
     async def _script(self, asked: RunScript) -> None:
         node = self.run.dag.nodes[asked.node]
@@ -339,6 +321,8 @@ class Manager:
             output = _debug_files(script, directory, files)
             code = await self._programs.run(key, script_words(self.run, asked, job), directory, output=output)
         self._log(f"node {node.name}: {asked.when.upper()} script ended with {code}")
+        if asked.when is When.POST and progress.cluster:
+            self._log_post_script(JobId(progress.cluster, progress.last_proc), node.name, code)
         if asked.when is not When.HOLD:
             self._fact(ScriptEnded(asked.node, asked.attempt, asked.when, code))
         self._programs.forget(key)
@@ -413,6 +397,7 @@ class Manager:
                 with contextlib.suppress(ClientError):  # only shown; the next change tells it again
                     await self.client.edit([f"{self.job}.0"], now, schedd=self.schedd)
             self._write_status(final=False)
+            self._look_for_halt()
 
     def _attributes(self) -> dict[str, str]:
         run = self.run
@@ -443,8 +428,7 @@ class Manager:
         line, told = [f"{self.job}.0"], self._attributes()
         await self._again(lambda: self.client.act("remove", constraint=mine, reason=why, schedd=self.schedd))
         await self._again(lambda: self.client.edit(line, told, schedd=self.schedd))
-        await self._again(lambda: self.client.act("remove", line, reason=why, schedd=self.schedd))
-        self.journal.finish()
+        self.journal.finish(ended.exit_code)
         await self.close()
         return ended.exit_code
 
@@ -458,8 +442,15 @@ class Manager:
 
     def _log(self, text: str) -> None:
         now = time.strftime("%m/%d/%y %H:%M:%S")
-        sys.stderr.write(f"{now} {text}\n")
-        sys.stderr.flush()
+        self.log.write(f"{now} {text}\n")
+        self.log.flush()
+
+    def _log_post_script(self, job: JobId, node: str, code: int) -> None:
+        """In the log of all nodes, where the schedd tells of their jobs."""
+        told = job_log.post_script_terminated(job, time.time(), node, code)
+        path = str(nodes_log_path(self._file.absolute()))
+        for reason in job_log.append([(0, path, job_log.written(told))]).values():
+            self._log(f"{path}: {reason}")
 
     def _jobstate(self, text: str) -> None:
         if self.run.dag.jobstate_log:
@@ -514,10 +505,6 @@ def _directory(node: Node) -> Path:
 def _key_of_script(script: RunScript) -> str:
     number = script.tries if script.when is not When.HOLD else time.time_ns()
     return f"{script.node}.{script.attempt}.{script.when}.{number}"
-
-
-def _key_of_subdag(node: int, attempt: int) -> str:
-    return f"{node}.{attempt}.dag"
 
 
 def _debug_files(script: Script, directory: Path, files: contextlib.ExitStack) -> dict[str, IO[bytes]]:

@@ -1,4 +1,4 @@
-"""Rescue files and save points of a DAG: where they are, and how they are written."""
+"""The rescue files, save points, halt file and log of nodes of a DAG: where they are, and how they are written."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ MOST_RESCUES: Final = 999
 def rescue_path(file: Path, number: int) -> Path:
     """file: the DAG's first."""
     return Path(f"{file}.rescue{number:03}")
+
+
+def halt_path(file: Path) -> Path:
+    """While this is there, no node begins. file: the DAG's first."""
+    return Path(f"{file}.halt")
+
+
+def nodes_log_path(file: Path) -> Path:
+    """What happens to the jobs of all its nodes, as users' logs have it. file: the DAG's first."""
+    return Path(f"{file}.nodes.log")
 
 
 def rescue_numbers(file: Path) -> list[int]:

@@ -68,7 +68,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "JobStarterDebug": WithoutEffect("starter_debug", "the startd's log stays as it is"),
     "TransferCheckpoint": WithoutEffect("transfer_checkpoint_files", _NO_CHECKPOINTS),
-    "DAGManNodesLog": WithoutEffect("dagman_log", "events of the job go to its own log"),
     "ScitokensFile": WithoutEffect("scitokens_file", "list it in transfer_input_files, or see `roost store-cred`"),
     "DelegateJobGSICredentialsLifetime": WithoutEffect(
         "delegate_job_GSI_credentials_lifetime", "there are no proxy certificates"
@@ -82,7 +81,8 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "PostJobPrio1": WithoutEffect("+PostJobPrio1", _ONE_PRIORITY),
     "PostJobPrio2": WithoutEffect("+PostJobPrio2", _ONE_PRIORITY),
     "OtherJobRemoveRequirements": WithoutEffect(
-        "+OtherJobRemoveRequirements", "a job that is removed takes no others along: `roost rm -constraint EXPR`"
+        "+OtherJobRemoveRequirements",
+        "only a job of the scheduler universe takes others along: `roost rm -constraint EXPR`",
     ),
     "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),
     "EraseOutputAndErrorOnRestart": WithoutEffect(

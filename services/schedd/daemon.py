@@ -37,6 +37,7 @@ from services.schedd.io.late_materialization import LateMaterialization
 from services.schedd.io.queries import Queries, ResourceRequests, parse_ids
 from services.schedd.io.queue_db import QueueDamaged, QueueDatabase, rows
 from services.schedd.io.runs import Runs
+from services.schedd.io.scheduler_universe import SchedulerUniverse
 from services.schedd.io.ssh_to_job import SshToJob
 from services.schedd.io.submission import Submission
 from services.schedd.metrics import Metrics, ScheddStatistics
@@ -124,6 +125,7 @@ class Schedd(Daemon):
         self.late_materialization = LateMaterialization(self.updates)
         self.submission = Submission(self.updates, self.late_materialization)
         self.actions = Actions(self.updates)
+        self.scheduler_universe = SchedulerUniverse(self.updates, folder / "scheduler_universe", self.actions.act)
         self.queries = Queries(self.updates)
         self.requests = ResourceRequests(self.updates)
         self.cron = ScheddCron(context, self.updates.counts_changed.set)
@@ -177,6 +179,7 @@ class Schedd(Daemon):
         self._stored_claims = []
         self.updates.recovered()
         self._recovered.set()
+        self.scheduler_universe.follow_recovered()
         await self.updates.commit()
         self._ready = True
         self.claim_table.offer_jobs()
@@ -187,6 +190,7 @@ class Schedd(Daemon):
             "queue": self._watch_queue(),
             "advertise": self._advertise(),
             "leases": self._keep_alive(),
+            "scheduler-universe": self.scheduler_universe.run(),
             "idle-claims": self.claims.idle.run(),
             "policies": self._look(),
             "factories": self.late_materialization.run(),
@@ -226,6 +230,7 @@ class Schedd(Daemon):
         await self.cron.close()
         self.queue.last_try()
         self.updates.cancel_timers()
+        await self.scheduler_universe.close()
         await self.claim_table.close()
         await self.file_server.close()
         await self.updates.close()
@@ -291,6 +296,7 @@ class Schedd(Daemon):
                 run.claim = claim.id
                 running.shadow = run
                 self.table.refresh(running)
+        self.scheduler_universe.recover(str(self._meta.get("remove_with", "")))
         await self._mend(now)
         last = found["last_event"][0][0] if found["last_event"] else 0
         self.updates.next_log = int(last) + 1

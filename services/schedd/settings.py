@@ -12,6 +12,7 @@ from services.schedd.core.machine_attributes import MachineAttributes
 from services.schedd.core.policies import SystemPolicy
 from services.schedd.core.rights import Rights
 from services.schedd.core.rules import Rules, read_rules
+from services.schedd.core.scheduler_universe import Limits
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import fold
 from shared.config import Config, ConfigError, Problem
@@ -95,6 +96,8 @@ class Settings:
     max_next_job_start_delay_s: float = 600.0  # MAX_NEXT_JOB_START_DELAY
     request_claim_timeout_s: float = 1800.0  # REQUEST_CLAIM_TIMEOUT
     max_shadow_exceptions: int = 2  # MAX_SHADOW_EXCEPTIONS
+    #: START_SCHEDULER_UNIVERSE, MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER
+    scheduler_universe: Limits = field(default_factory=Limits)
     max_uploads: int = 100  # MAX_CONCURRENT_UPLOADS; 0: no limit
     max_downloads: int = 100  # MAX_CONCURRENT_DOWNLOADS; 0: no limit
     max_transfer_input_mb: Expr | None = None  # MAX_TRANSFER_INPUT_MB, of a job; negative: no limit
@@ -147,6 +150,7 @@ class Settings:
             max_next_job_start_delay_s=knobs.max_next_job_start_delay,
             request_claim_timeout_s=knobs.request_claim_timeout,
             max_shadow_exceptions=knobs.max_shadow_exceptions,
+            scheduler_universe=Limits(knobs.start_scheduler_universe, knobs.max_running_scheduler_jobs_per_owner),
             max_uploads=knobs.max_concurrent_uploads,
             max_downloads=knobs.max_concurrent_downloads,
             max_transfer_input_mb=knobs.max_transfer_input_mb,

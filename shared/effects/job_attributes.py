@@ -82,7 +82,7 @@ UNSET: Final = (
     Answer(
         "a job tells its DAG and node by DAGManJobId and DAGNodeName; of a DAG as a whole no job tells more than "
         "DAG_NodesDone, DAG_NodesQueued and DAG_NodesTotal",
-        "DAGManNodesMask DAGNodeRetry DAGParentNodeNames DAG_AdUpdateTime DAG_InRecovery DAG_JobsCompleted "
+        "DAGNodeRetry DAGParentNodeNames DAG_AdUpdateTime DAG_InRecovery DAG_JobsCompleted "
         "DAG_JobsHeld DAG_JobsIdle DAG_JobsRunning DAG_JobsSubmitted DAG_NodesFailed DAG_NodesFutile "
         "DAG_NodesPostrun DAG_NodesPrerun DAG_NodesReady DAG_NodesUnready",
     ),

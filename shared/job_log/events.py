@@ -40,6 +40,13 @@ def submitted(job: JobId, at: float, host: str, notes: str = "", user_notes: str
     return event(0, job, at, {"SubmitHost": f"<{host}>", **told})
 
 
+def post_script_terminated(job: JobId, at: float, node: str, code: int) -> Event:
+    """code: the exit code; -N: signal N."""
+    end = {"TerminatedNormally": True, "ReturnValue": code} if code >= 0 else {}
+    killed = {"TerminatedNormally": False, "TerminatedBySignal": -code} if code < 0 else {}
+    return event(16, job, at, {**end, **killed, "DAGNodeName": node})
+
+
 def cluster_submitted(cluster: int, at: float, host: str) -> Event:
     """Before any of its jobs: further ones may come for as long as `cluster_removed` was not told."""
     return Event(35, cluster, -1, at, {"SubmitHost": f"<{host}>"}, -1)

@@ -100,6 +100,8 @@ def _lines(event: Event) -> list[str]:
             return ["Job was held.", f"\t{told['HoldReason']}", codes]
         case 13:
             return ["Job was released.", f"\t{told['Reason']}"]
+        case 16:
+            return ["POST Script terminated.", *_exit(told)[:1], f"    DAG Node: {told['DAGNodeName']}"]
         case 22:
             tried = f"    Trying to reconnect to {told['StartdName']} {told['StartdAddr']}"
             return ["Job disconnected, attempting to reconnect", f"    {told['DisconnectReason']}", tried]

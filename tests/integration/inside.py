@@ -68,11 +68,12 @@ class InsidePool:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ROOST_", "_CONDOR_", "CONDOR_"))}
         return {**kept, "ROOST_POOL_DIR": str(self.directory), "PYTHONPATH": str(Path(__file__).parents[2])}
 
-    def roost(self, *words: str, ok: bool = True) -> str:
+    def roost(self, *words: str, ok: bool = True, cwd: Path | None = None) -> str:
         """Run the command: what it said, standard error last. By default it must succeed."""
         done = warm.run(
             [sys.executable, "-m", "roost", *words],
             env=self.environment(),
+            cwd=cwd,
             timeout=100,
         )
         text = done.stdout + done.stderr

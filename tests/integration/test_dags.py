@@ -2,9 +2,8 @@
 
 import contextlib
 import json
+import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -13,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from roost.dag.journal import read_journal, replayed
+from shared.job_log import LogFollower
 from tests.integration.inside import InsidePool
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,28 @@ def place(tmp_path):
     return tmp_path
 
 
+def submitted(pool, place, *words) -> int:
+    """The number of a DAG's line in the queue."""
+    said = pool.roost("submit-dag", *words, cwd=place)
+    return int(said.split("cluster ")[1].split(".")[0])
+
+
 def managed(pool, place, *words, ok=0):
-    """Run a DAG's manager to its end: what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "roost", "submit-dag", "-foreground", *words], cwd=place, env=pool.environment(),
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == ok, done.stderr
-    return done.stderr
+    """Run a DAG to its end: what its manager said."""
+    number = submitted(pool, place, *words)
+    file = place / words[-1]
+    with pool.client() as client:
+        wait_until(lambda: not [*client.jobs(str(number))], 120, what=f"the end of {file}")
+        (line,) = client.jobs(str(number), history=True)
+    assert (line["JobStatus"], line["ExitCode"]) == (4, ok), Path(f"{file}.dagman.out").read_text()
+    assert read_journal(Path(f"{file}.journal")).finished
+    return Path(f"{file}.dagman.out").read_text()
+
+
+def manager_of(file) -> int:
+    """Its process."""
+    said = Path(f"{file}.dagman.out").read_text() if Path(f"{file}.dagman.out").exists() else ""
+    return int(said.rpartition(", process ")[2].split()[0]) if ", process " in said else 0
 
 
 def order(place) -> list[str]:
@@ -81,6 +95,9 @@ def test_a_diamond_with_scripts_and_a_retry(pool, place):
     assert '"A" -> "B"' in (place / "p").read_text()
     assert json.loads((place / "d.dag.metrics").read_text())["exitcode"] == 0
     assert not list(place.glob("d.dag.rescue*"))
+    with LogFollower(str(place / "d.dag.nodes.log")) as log:
+        told = Counter(event.number for event in log.read())
+    assert {number: told[number] for number in (0, 1, 5, 16)} == {0: 6, 1: 6, 5: 6, 16: 3}
     assert "ended with status 0 (OK)\ndone 5" in pool.roost("dag", "status", str(place / "d.dag"))
 
 
@@ -111,61 +128,101 @@ def test_vars_splices_and_a_dag_inside_another(pool, place):
     assert order(place) == ["inner-X 0", "spliced S+Y"]
 
 
-def test_the_line_in_the_queue_halts_resumes_and_ends_the_dag(pool, place, monkeypatch):
-    (place / "d.dag").write_text(f"{DIAMOND}SCRIPT PRE A wait.sh\n")
-    (place / "wait.sh").write_text("#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.05; done\n")
+WAITS = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.05; done\n"
+
+
+@pytest.fixture
+def diamond(place):
+    """A diamond whose first node waits for the file `go`, and whose last one lasts."""
+    (place / "wait.sh").write_text(WAITS)
     (place / "wait.sh").chmod(0o755)
     (place / "long.sub").write_text("executable = /bin/sleep\ntransfer_executable = false\narguments = 1000\nqueue\n")
-    (place / "d.dag").write_text((place / "d.dag").read_text().replace("D node.sub", "D long.sub"))
-    monkeypatch.chdir(place)
-    said = pool.roost("condor_submit_dag", "-batch-name", "mine", "d.dag")
-    number = said.split("cluster ")[1].split(".")[0].strip()
-    run = lambda: replayed(read_journal(place / "d.dag.journal"))  # noqa: E731
-    wait_until(lambda: run().outstanding, what="the script to run")
-    assert "mine" in pool.roost("q", "-dag", "-nobatch") + pool.roost("q")
-    pool.roost("hold", number)
+    (place / "d.dag").write_text(f"{DIAMOND}SCRIPT PRE A wait.sh\n".replace("D node.sub", "D long.sub"))
+    return place
+
+
+def test_a_dag_is_halted_and_goes_on(pool, diamond):
+    number = submitted(pool, diamond, "-batch-name", "mine", "d.dag")
+    run = lambda: replayed(read_journal(diamond / "d.dag.journal"))  # noqa: E731
+    wait_until(lambda: (diamond / "d.dag.journal").exists() and run().outstanding, what="the script to run")
+    assert "mine" in pool.roost("q")
+    pool.roost("dag", "halt", "d.dag", cwd=diamond)
     wait_until(lambda: run().halted, what="the DAG to halt")
-    assert "halted" in pool.roost("dag", "status", "d.dag")
-    (place / "go").write_text("")
+    assert "halted" in pool.roost("dag", "status", "d.dag", cwd=diamond)
+    (diamond / "go").write_text("")
     wait_until(lambda: not run().outstanding, what="the script to end")
-    assert not (place / "order").exists()
-    pool.roost("dag", "resume", "d.dag")
+    assert not (diamond / "order").exists()
+    pool.roost("dag", "resume", "d.dag", cwd=diamond)
     with pool.client() as client:
         mine = f"DAGManJobId == {number}"
         wait_until(lambda: [*client.jobs(constraint=f'{mine} && DAGNodeName == "D"')], what="node D in the queue")
-        pool.roost("rm", number)
-        wait_until(lambda: read_journal(place / "d.dag.journal").finished, what="the DAG to end")
+        pool.roost("dag", "remove", "d.dag", cwd=diamond)
         wait_until(lambda: not [*client.jobs(constraint=f"{mine} || ClusterId == {number}")], what="an empty queue")
-    assert "DONE C" in (place / "d.dag.rescue001").read_text()
-    assert (place / "d.dag.dagman.out").read_text().rstrip().endswith("EXITING WITH STATUS 2")
+        (line,) = client.jobs(str(number), history=True)
+    assert (line["JobStatus"], line["ExitCode"], line["DAG_Status"]) == (3, 2, 4)
+    assert "DONE C" in (diamond / "d.dag.rescue001").read_text()
+    assert (diamond / "d.dag.dagman.out").read_text().rstrip().endswith("EXITING WITH STATUS 2")
+
+
+def test_the_line_in_the_queue_is_a_job_of_the_scheduler_universe(pool, diamond):
+    """It runs, is held and released, and removed while it does not run, with the jobs of its nodes."""
+    number = submitted(pool, diamond, "d.dag")
+    with pool.client() as client:
+        state = lambda: [ad["JobStatus"] for ad in client.jobs(str(number))]  # noqa: E731
+        wait_until(lambda: manager_of(diamond / "d.dag"), what="the manager")
+        first = manager_of(diamond / "d.dag")
+        assert state() == [2]
+        assert [ad["TotalSchedulerJobsRunning"] for ad in client.ads("Scheduler")] == [1]
+        assert [ad["IdleJobs"] + ad["RunningJobs"] for ad in client.ads("Submitter")] in ([0], [])
+        said = pool.roost("submit-dag", "d.dag", cwd=diamond, ok=False)
+        assert f"is job {number}.0 already" in said
+        pool.roost("hold", str(number))
+        wait_until(lambda: not alive(first), what="the end of the manager")
+        assert state() == [5]
+        (diamond / "go").write_text("")
+        pool.roost("release", str(number))
+        mine = f"DAGManJobId == {number}"
+        wait_until(lambda: [*client.jobs(constraint=f'{mine} && DAGNodeName == "D"')], what="node D in the queue")
+        assert state() == [2]
+        second = manager_of(diamond / "d.dag")
+        assert second != first
+        pool.roost("hold", str(number))
+        wait_until(lambda: not alive(second), what="the end of the manager")
+        pool.roost("rm", str(number))
+        wait_until(lambda: not [*client.jobs(constraint=f"{mine} || ClusterId == {number}")], what="an empty queue")
+        assert sorted(order(diamond)) == ["A", "B", "C"]
+        # What was done is not done again, though nobody wrote a rescue file then.
+        (diamond / "long.sub").write_text((diamond / "node.sub").read_text())
+    managed(pool, diamond, "d.dag")
+    assert sorted(order(diamond)) == ["A", "B", "C", "D"]
+
+
+def alive(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
 
 
 def test_managers_that_are_killed_run_no_node_twice(pool, place):
-    """A manager is killed after another number of lines of its journal each time."""
+    """A manager is killed after another number of lines of its journal each time, and started again by the schedd."""
     names = [f"N{number}" for number in range(8)]
     text = "".join(f"JOB {name} node.sub\nSCRIPT PRE {name} note.sh pre {name}\n" for name in names)
     text += "".join(f"PARENT {names[n]} CHILD {names[n + 2]}\n" for n in range(6))
     (place / "d.dag").write_text(text)
-    journal, killed = place / "d.dag.journal", 0
-    for pause in range(1, 100):
-        before = len(journal.read_bytes().splitlines()) if journal.exists() else 0
-        process = subprocess.Popen(
-            [sys.executable, "-m", "roost", "submit-dag", "-foreground", "d.dag"], cwd=place, env=pool.environment(),
-            stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        end = time.monotonic() + PATIENCE_S
-        while process.poll() is None and time.monotonic() < end:
-            if journal.exists() and len(journal.read_bytes().splitlines()) >= before + 3 + pause:
-                process.send_signal(signal.SIGKILL)
-                killed += 1
-                break
-            threading.Event().wait(0.002)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE_S)
-        if read_journal(journal).finished:
-            break
-    assert process.returncode == 0
-    assert killed
+    journal, killed, seen = place / "d.dag.journal", 0, 0
+    number = submitted(pool, place, "d.dag")
+    end = time.monotonic() + 120
+    while not read_journal(journal).finished and time.monotonic() < end:
+        process, lines = manager_of(place / "d.dag"), len(journal.read_bytes().splitlines())
+        if killed < 5 and process and alive(process) and lines >= seen + 3 + killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+                killed, seen = killed + 1, lines
+        threading.Event().wait(0.005)
+    with pool.client() as client:
+        wait_until(lambda: not [*client.jobs(str(number))], what="the end of the line")
+        (line,) = client.jobs(str(number), history=True)
+    assert (line["JobStatus"], line["ExitCode"]) == (4, 0)
+    assert killed >= 3
+    assert line["NumShadowStarts"] > killed
     assert Counter(order(place)) == Counter([*names, *(f"pre {name}" for name in names)])
 
 
@@ -177,10 +234,9 @@ def test_errors_are_told_before_anything_is_run(pool, place):
     assert not Path(f"{place}/d.dag.journal").exists()
 
 
-def test_a_pool_that_is_not_there_is_told_at_once(pool, place, monkeypatch):
+def test_a_pool_that_is_not_there_is_told_at_once(pool, place):
     (place / "d.dag").write_text("JOB A node.sub\n")
     said = pool.roost("submit-dag", "-pool", "http://127.0.0.1:1", str(place / "d.dag"), ok=False)
     assert "127.0.0.1:1" in said
-    monkeypatch.chdir(place)
-    managed(pool, place, str(place / "d.dag"))  # what is left of the first try is in nobody's way
+    managed(pool, place, "d.dag")  # what is left of the first try is in nobody's way
     assert order(place) == ["A"]

@@ -16,7 +16,7 @@ def check_invariants(table: JobTable, claims: Mapping[str, Claim], by_claim_id: 
     """Every contradiction in words. claims: by our own id; by_claim_id: by the startd's.
 
     A run belongs to one job and one claim, which know it and each other; a job that is on a slot has a run; a claim has
-    a run, waits for its slot, or is kept for a run to come.
+    a run, waits for its slot, or is kept for a run to come. A run of the scheduler universe has no claim.
     """
     found = table.check_invariants()
     for job in table.jobs():
@@ -28,7 +28,10 @@ def check_invariants(table: JobTable, claims: Mapping[str, Claim], by_claim_id: 
             claim = claims.get(run.claim)
             if run.job != job.id:
                 found.append(f"job {job.id} has a run of job {run.job}")
-            if claim is None:
+            if job.cluster.here:
+                if run.claim:
+                    found.append(f"job {job.id} of the scheduler universe has a run on claim {run.claim}")
+            elif claim is None:
                 found.append(f"the run of job {job.id} is on a claim that is not there")
             elif claim.shadow is not run:
                 found.append(f"the run of job {job.id} is on claim {claim.id} of {claim.slot}, which has another run")

@@ -139,7 +139,7 @@ class Actions:
 
     def _suspend_or_continue(self, job: Job, event: JobEvent) -> str:
         run = job.shadow
-        if run is None:
+        if run is None or job.cluster.here:
             return Verdict.WRONG_STATE.value
         verdict = suspension(job.status, event, suspended=run.suspended_by_user, stopping=bool(run.stop))
         if verdict is Verdict.DONE:
@@ -162,7 +162,9 @@ class Actions:
         ).verdict.value
 
     def _edit(self, job: Job, edits: ClassAd) -> str:
-        if job.status in (JobStatus.REMOVED, JobStatus.COMPLETED):
+        # A manager of a DAG that is removed tells how that ends.
+        ends = job.cluster.here and job.shadow is not None
+        if job.status in (JobStatus.REMOVED, JobStatus.COMPLETED) and not ends:
             return "wrong-state"
         trial = job.ad.copy()
         trial.chain(job.cluster.ad)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, full_packed, projected
@@ -90,6 +90,16 @@ HERE = WallClock(datetime.fromtimestamp, datetime.timestamp)
 USERS_HOLDS = frozenset({1, 3, 15, 16})
 
 
+class HereRuns(Protocol):
+    """Runs of the scheduler universe (io.scheduler_universe)."""
+
+    def stop(self, job: Job, why: str, how: str) -> None: ...
+
+    def abandon(self, job: Job) -> None: ...
+
+    def left(self, job: Job) -> None: ...
+
+
 class JobUpdates:
     """All changes of jobs go through here. Methods that change something leave the commit to their caller."""
 
@@ -122,6 +132,8 @@ class JobUpdates:
         self.broken = asyncio.Event()  # the database cannot be written
         self.demand_grew = claims.job_offered  # tell the negotiator at once
         self.counts_changed = asyncio.Event()  # tell it soon
+        self.here: HereRuns  # set by whoever runs jobs of the scheduler universe
+        self.due_here = asyncio.Event()  # a job of the scheduler universe may start
         self.factories_due = asyncio.Event()  # a factory may have room for a job
         self.cool_down = CoolDown()
         self.published = CountsBy()  # events by type
@@ -178,6 +190,8 @@ class JobUpdates:
 
         done.add_done_callback(after)
         self.publish_autoclusters()
+        if self.table.due_here:
+            self.due_here.set()
         if self.table.due:
             self.factories_due.set()
         return done
@@ -247,20 +261,21 @@ class JobUpdates:
 
     def is_logged(self, job: Job) -> bool:
         """Whether the job's events go into any log."""
-        return bool(self.log_path(job) or self.settings.event_log.path)
+        return bool(self.log_path(job) or self.settings.event_log.path or self.nodes_log_path(job))
 
     def log_entries(self, job: Job, event: Callable[[], job_log.Event]) -> list[tuple[str, bytes]]:
         """What an event makes of the logs that it goes into: (path, text). event: is asked only if there are any."""
-        own, of_all = self.log_path(job), self.settings.event_log
-        if not own and not of_all.path:
+        own, of_all, of_dag = self.log_path(job), self.settings.event_log, self.nodes_log_path(job)
+        if not own and not of_all.path and not of_dag:
             return []
         told, ad = event(), job.ad
         entries = []
+        form = self.settings.user_log_form
         if own:
-            form = self.settings.user_log_form
-            if ad.eval("UserLogUseXML") is True:
-                form = replace(form, kind="xml")
-            entries.append((own, self._text(told, ad, to_list(ad.eval_string("JobAdInformationAttrs")), form)))
+            own_form = replace(form, kind="xml") if ad.eval("UserLogUseXML") is True else form
+            entries.append((own, self._text(told, ad, to_list(ad.eval_string("JobAdInformationAttrs")), own_form)))
+        if of_dag and of_dag != own and is_for_dag(told.number, ad.eval_string("DAGManNodesMask")):
+            entries.append((of_dag, job_log.written(told, form)))
         if of_all.path:
             entries.append((of_all.path, self._text(told, ad, of_all.also, of_all.form)))
         return entries
@@ -288,6 +303,11 @@ class JobUpdates:
         if job.cluster.spool:
             return str(self.spool / str(job.cluster.id) / f"proc{job.proc}" / "out" / Path(path).name)
         return str(Path(job.text("Iwd") or "/") / path)
+
+    def nodes_log_path(self, job: Job) -> str:
+        """Where the events of all nodes of the job's DAG are logged (DAGManNodesLog); empty: nowhere."""
+        path = job.text("DAGManNodesLog")
+        return "" if not path or job.cluster.spool else str(Path(job.text("Iwd") or "/") / path)
 
     def cluster_log_path(self, cluster: Cluster) -> str:
         """Where events of a whole cluster are logged; empty: nowhere. Spooled jobs have a log each, clusters none."""
@@ -332,6 +352,8 @@ class JobUpdates:
                     self.publish(event)
                 case TraceStatus(job, old, at):
                     job_trace.on_status(self.name, job, old, at)
+                case StopRun(job, why, how) if job.cluster.here:
+                    self.here.stop(job, why, how)
                 case StopRun(job, why, how):
                     self.claims.stop_run(job, why, how)
                 case AbandonRun(job):
@@ -416,6 +438,9 @@ class JobUpdates:
             self.runs.not_started += 1
 
     def _abandon_run(self, job: Job) -> None:
+        if job.cluster.here:
+            self.here.abandon(job)
+            return
         claim = self.claims.claim_of(job)
         run = job.shadow
         if claim is not None and run is not None:
@@ -443,6 +468,8 @@ class JobUpdates:
         if self.table.get(job.id) is job:
             self.table.refresh(job)
             self.claims.offer_jobs()
+            if job.cluster.here:
+                self.due_here.set()
 
     def _decide_starts(self) -> None:
         """Look at the idle jobs that more than a slot is needed for, or less (core.start_rules). Of very many the rest
@@ -553,6 +580,8 @@ class JobUpdates:
         now = self.now()
         if not forced and stays_in_queue(full_ad(self.name, job, now), now):
             return
+        if job.cluster.here:
+            self.here.left(job)
         self.queue.leave(job, full_packed(self.name, job, now), now)
         if path := self.log.history.path:
             # People copy that file about, and read it with other rights than the queue's.
@@ -698,6 +727,11 @@ def _changed_at(path: str) -> float | None:
         return os.stat(path).st_mtime
     except (OSError, ValueError):  # ValueError: a zero byte in it
         return None
+
+
+def is_for_dag(event: int, mask: str) -> bool:
+    """Whether an event of this number goes into the log of a DAG's nodes. mask: DAGManNodesMask; empty: all do."""
+    return not mask or str(event) in to_list(mask)
 
 
 def find_job(table: JobTable, text: str) -> Job | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
+import pwd
 import socket
 import sqlite3
 from collections import OrderedDict
@@ -18,6 +20,7 @@ from weakref import WeakValueDictionary
 from engine.queue import late_materialization
 from engine.queue.jobs import BadSubmit, Cluster, Job, make_job, priority_of
 from engine.queue.late_materialization import Factory, Item
+from services.schedd.core import scheduler_universe
 from services.schedd.core.acceptance import (
     UNFINISHED_S,
     AcceptedJob,
@@ -176,6 +179,8 @@ class Submission:
             updates.drop_empty(cluster)
         if updates.table.undecided:
             await updates.commit()
+        if updates.table.due_here:
+            updates.due_here.set()
         updates.claims.offer_jobs()
         return answer
 
@@ -197,6 +202,11 @@ class Submission:
             nice_group=settings.nice_group,
             late=settings.late_materialization,
         )
+        if draft.cluster.here:
+            account = pwd.getpwuid(os.getuid()).pw_name
+            problem = scheduler_universe.refusal(asked.user, account, settings.uid_domain, spool=asked.spool)
+            if problem:
+                raise BadSubmit(problem)
         if (trace := tracing.current()) is not None:
             draft.cluster.ad[job_trace.ATTRIBUTE] = trace
         self.take_number()

@@ -18,7 +18,7 @@ from typing import Any
 
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.run import deferral, run_times
-from services.startd.core.run.exit_status import Stop, StopOrder, exit_of, kill_signal, left
+from services.startd.core.run.exit_status import Stop, StopOrder, exit_of, left
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_hooks import Hook, Progress, changed_job
 from services.startd.core.run.job_launch import (
@@ -44,6 +44,7 @@ from services.startd.run.orders import Orders
 from services.startd.run.reports import Reports
 from shared import tracing
 from shared.classad import ClassAd
+from shared.job_signals import kill_signal
 from shared.messages.claims import JobExit, JobReport, JobReportAck
 
 #: Errors of a machine whose disks, memory or descriptors are at their end, whatever the job.

@@ -346,10 +346,19 @@ NONE: Final = (
         _SUBMIT,
     ),
     Answer(
-        "there are no local and scheduler universes: jobs run on execution points",
-        "START_LOCAL_UNIVERSE START_SCHEDULER_UNIVERSE LOCAL_UNIV_EXECUTE LOCAL_UNIVERSE_<what> "
-        "MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER SCHED_UNIV_RENICE_INCREMENT SCHEDULER_UNIVERSE_COOL_DOWN_DURATION "
-        "SCHEDD_USES_STARTD_FOR_LOCAL_UNIVERSE USE_CGROUPS_FOR_LOCAL_UNIVERSE STARTER_LOCAL SCHEDD_EXECUTE",
+        "there is no local universe: jobs run on execution points, or beside the schedd in the scheduler universe",
+        "START_LOCAL_UNIVERSE LOCAL_UNIV_EXECUTE LOCAL_UNIVERSE_<what> SCHEDD_USES_STARTD_FOR_LOCAL_UNIVERSE "
+        "USE_CGROUPS_FOR_LOCAL_UNIVERSE STARTER_LOCAL SCHEDD_EXECUTE",
+        _SCHEDD,
+    ),
+    Answer(
+        "a job of the scheduler universe that is to run again does so at once, or later if it has just begun",
+        "SCHEDULER_UNIVERSE_COOL_DOWN_DURATION",
+        _SCHEDD,
+    ),
+    Answer(
+        "jobs of the scheduler universe have the schedd's own nice value: begin their program with nice",
+        "SCHED_UNIV_RENICE_INCREMENT",
         _SCHEDD,
     ),
     Answer(

@@ -71,6 +71,17 @@ class ScheddSettings(ServerTlsSettings):
         least=0,
         meaning="running jobs of the access point at most",
     )
+    start_scheduler_universe: Expr | None = knob(
+        "START_SCHEDULER_UNIVERSE",
+        "TotalSchedulerJobsRunning < 500",
+        meaning="whether a job of the scheduler universe may start; MY.TotalSchedulerJobsRunning, TARGET = job",
+    )
+    max_running_scheduler_jobs_per_owner: int = knob(
+        "MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER",
+        "200",
+        least=0,
+        meaning="running jobs of the scheduler universe of one owner at most",
+    )
     max_jobs_per_owner: int = knob(
         "MAX_JOBS_PER_OWNER", "100000", least=0, meaning="jobs in the queue of one owner at most"
     )

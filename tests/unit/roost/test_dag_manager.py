@@ -10,8 +10,8 @@ import pytest
 from engine.dag.model import When
 from engine.dag.run import Begin, JobEnded, RunScript, ScriptEnded, Submit, Submitted
 from roost.dag.journal import Header, Journal, digest, is_managed, read_dag, read_journal, replayed
-from roost.dag.programs import NOT_STARTED, Programs
 from roost.errors import ClientError
+from shared.programs import NOT_STARTED, Programs
 from tests.waiting import eventually
 
 DAG = "JOB A x\nJOB B x\nPARENT A CHILD B\nSCRIPT POST A p\n"
@@ -37,7 +37,7 @@ def test_a_run_is_made_again_of_its_journal(journal):
     assert [fact for fact, _ in record.facts] == FACTS
     assert (record.job, record.schedd, record.finished) == (12, "ap", False)
     assert list(replayed(record).outstanding) == [Submit(1, 0)]
-    journal.finish()
+    journal.finish(2)
     assert read_journal(journal.path).finished
 
 
@@ -92,7 +92,7 @@ async def test_exit_codes(tmp_path, words, code):
 MANAGER = """
 import asyncio, sys
 from pathlib import Path
-from roost.dag.programs import Programs
+from shared.programs import Programs
 here = Path(sys.argv[1])
 asyncio.run(Programs(here / "programs").run("k", sys.argv[2:], here))
 """

@@ -42,7 +42,6 @@ LINES = {
     "JobVMCheckpoint": ("+JobVMCheckpoint = true", "+JobVMCheckpoint = false"),
     "JobStarterDebug": ("starter_debug = D_FULLDEBUG", ""),
     "TransferCheckpoint": ("transfer_checkpoint_files = a", ""),
-    "DAGManNodesLog": ("dagman_log = nodes.log", ""),
     "ScitokensFile": ("scitokens_file = token", ""),
     "DelegateJobGSICredentialsLifetime": ("delegate_job_GSI_credentials_lifetime = 3600", ""),
     "LastMatchListLength": ("match_list_length = 5", "match_list_length = 0"),

@@ -1,11 +1,10 @@
-"""How a run ends: what the schedd is told of its exit, which output is sent, and by which signal it is asked to leave.
+"""How a run ends: what the schedd is told of its exit, and which output is sent.
 
 Pure.
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -99,20 +98,6 @@ def unsent(outcome: JobExit, order: StopOrder | None, why: str) -> str:
     trouble = f"output could not be sent: {why}"
     cause = outcome.message or (order.message if order is not None else "")
     return f"{cause}; {trouble}" if cause else trouble
-
-
-def kill_signal(job: ClassAd, why: str) -> int:
-    """The signal that asks a job to leave: RemoveKillSig, HoldKillSig or KillSig; SIGTERM unless given."""
-    first = {"remove": "RemoveKillSig", "hold": "HoldKillSig"}.get(why, "KillSig")
-    for name in (first, "KillSig"):
-        value = job.eval(name)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65:
-            return value
-        if isinstance(value, str):
-            full = value.upper() if value.upper().startswith("SIG") else f"SIG{value.upper()}"
-            if full in signal.Signals.__members__:
-                return signal.Signals[full].value
-    return signal.SIGTERM.value
 
 
 def left(outcome: JobExit, order: StopOrder) -> JobExit:
