@@ -1,5 +1,5 @@
-"""Roost from Python: `from roost import Client, Consumer`. Loaded when they are first used, since the command, which is
-this package too, starts often."""
+"""Roost from Python: `from roost import Client, Consumer, Pool`. Loaded when they are first used, since the command,
+which is this package too, starts often."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from roost.client import Client
     from roost.consumer import Consumer, Gap, Once, Received
     from roost.errors import ClientError
+    from roost.executor import AsyncPool, Pool
     from roost.job_event_log import JobEvent, JobEventLog, JobEventType
 
 _FROM: Final = {
     "Client": "roost.client",
     "AsyncClient": "roost.aio",
+    "AsyncPool": "roost.executor",
     "Consumer": "roost.consumer",
     "Gap": "roost.consumer",
     "Once": "roost.consumer",
+    "Pool": "roost.executor",
     "Received": "roost.consumer",
     "ClientError": "roost.errors",
     "JobEvent": "roost.job_event_log",
@@ -37,6 +40,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AsyncClient",
+    "AsyncPool",
     "Client",
     "ClientError",
     "Consumer",
@@ -45,5 +49,6 @@ __all__ = [
     "JobEventLog",
     "JobEventType",
     "Once",
+    "Pool",
     "Received",
 ]

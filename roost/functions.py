@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import shutil
 import sys
 import tempfile
@@ -23,21 +24,67 @@ from roost.errors import ClientError
 from roost.job import Outcome
 
 CALL, RESULT, RUNNER = "roost_call.json", "roost_result.json", "roost_run.py"
+#: Of calls of a pool (roost.executor), whose arguments and values are pickled.
+PICKLED_RESULT: Final = "roost_result.pickle"
+#: The pickle that Python 3.8 reads too.
+PROTOCOL: Final = 5
 _RUN: Final = f"""#!/usr/bin/env python3
-import importlib, json, sys, traceback
-with open({CALL!r}) as file:
-    call = json.load(file)
+import importlib, importlib.util, json, pickle, sys, traceback, types
+
+def load(file, name):
+    # Under the name that it has where the call was made, so that classes are found by it, here and there.
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        package = ".".join(parts[:end])
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            sys.modules[package] = types.ModuleType(package)
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    if name == "__mp_main__":  # as processes of multiprocessing have it: what stands under __main__ does not run
+        sys.modules["__main__"] = module
+    spec.loader.exec_module(module)
+    return module
+
+class Absent:
+    def __init__(self, *args, **kwargs):
+        raise RuntimeError("roost is not installed where this job runs")
+
+def absent(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Absent
+
+if importlib.util.find_spec("roost") is None:  # the program that makes the calls imports it
+    sys.modules["roost"] = types.ModuleType("roost")
+    sys.modules["roost"].__getattr__ = absent
+name = sys.argv[1] if len(sys.argv) > 1 else {CALL!r}
+pickled = name.endswith(".pickle")
+with open(name, "rb") as file:
+    call = pickle.load(file) if pickled else json.load(file)
 sys.path.insert(0, ".")
+told = None
 try:
-    function = importlib.import_module(call["module"])
-    for name in call["function"].split("."):
-        function = getattr(function, name)
-    answer = {{"value": function(*call["args"], **call["kwargs"])}}
-    text = json.dumps(answer)
+    function = load(call["file"], call["module"]) if pickled else importlib.import_module(call["module"])
+    for part in call["function"].split("."):
+        function = getattr(function, part)
+    if pickled:
+        values = [function(*args, **kwargs) for args, kwargs in pickle.loads(call["calls"])]
+        answer = pickle.dumps({{"values": pickle.dumps(values, {PROTOCOL})}}, {PROTOCOL})
+    else:
+        answer = json.dumps({{"value": function(*call["args"], **call["kwargs"])}}).encode()
 except BaseException as error:
-    text = json.dumps({{"error": f"{{type(error).__name__}}: {{error}}", "traceback": traceback.format_exc()}})
-with open({RESULT!r}, "w") as file:
-    file.write(text)
+    told = {{"error": f"{{type(error).__name__}}: {{error}}", "traceback": traceback.format_exc()}}
+    if pickled:
+        try:
+            told["exception"] = pickle.dumps(error, {PROTOCOL})
+        except Exception:
+            pass
+    answer = pickle.dumps(told, {PROTOCOL}) if pickled else json.dumps(told).encode()
+with open({PICKLED_RESULT!r} if pickled else {RESULT!r}, "wb") as file:
+    file.write(answer)
+sys.exit(1 if pickled and told else 0)
 """
 
 
@@ -54,7 +101,7 @@ def packed(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], submit: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], Path]]:
     """Submit commands for a call, and the directory with its files. Raises ClientError."""
-    module, source = _home(function)
+    module, source = home(function)
     try:
         call = json.dumps(
             {"module": module, "function": function.__qualname__, "args": list(args), "kwargs": dict(kwargs)}
@@ -65,8 +112,7 @@ def packed(
         base = Path(folder)
         shutil.copyfile(source, base / f"{module}.py")
         (base / CALL).write_text(call)
-        (base / RUNNER).write_text(_RUN)
-        (base / RUNNER).chmod(0o755)
+        write_runner(base)
         own = {str(name).lower(): value for name, value in submit.items()}
         listed = [name.strip() for name in str(own.pop("transfer_input_files", "")).split(",")]
         files = [f"{module}.py", CALL, *(str(Path(name).absolute()) for name in listed if name)]
@@ -84,7 +130,51 @@ def packed(
         yield commands, base
 
 
-def _home(function: Callable[..., Any]) -> tuple[str, Path]:
+def write_runner(folder: Path) -> None:
+    (folder / RUNNER).write_text(_RUN)
+    (folder / RUNNER).chmod(0o755)
+
+
+def pickled(
+    function: Callable[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
+) -> tuple[Path, bytes]:
+    """The file of the function's module, and calls of it as a job reads them. Raises ClientError, and what pickle
+    raises of arguments that it does not take."""
+    _, source = home(function)
+    told = {
+        "file": source.name,
+        "module": "__mp_main__" if function.__module__ == "__main__" else function.__module__,
+        "function": function.__qualname__,
+        "calls": pickle.dumps([(tuple(args), dict(kwargs)) for args, kwargs in calls], PROTOCOL),
+    }
+    return source, pickle.dumps(told, PROTOCOL)
+
+
+def read_pickled(data: bytes) -> list[Any]:
+    """What the calls of a job returned. Raises what a call raised, with its traceback there as the cause, or
+    FunctionFailed where that can not be read here."""
+    answer = pickle.loads(data)
+    if "values" in answer:
+        values: list[Any] = pickle.loads(answer["values"])
+        return values
+    failed = FunctionFailed(answer["error"], answer["traceback"])
+    try:
+        error = pickle.loads(answer["exception"])
+    except Exception:  # noqa: BLE001  (its class may not be here, or want other arguments)
+        raise failed from None
+    if not isinstance(error, BaseException) or isinstance(error, SystemExit | KeyboardInterrupt):
+        raise failed
+    raise error from RemoteTraceback(answer["traceback"])
+
+
+class RemoteTraceback(Exception):
+    """The cause of an exception of a call: its traceback where it ran."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def home(function: Callable[..., Any]) -> tuple[str, Path]:
     """The module that a job imports the function from, and its file. Raises ClientError."""
     name = getattr(function, "__qualname__", "")
     if not name or "<" in name or not inspect.isfunction(function):
