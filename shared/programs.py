@@ -72,9 +72,13 @@ class Programs:
             await asyncio.to_thread(_end_orphans, status)
         return code
 
-    def is_known(self, key: str) -> bool:
-        """Whether it runs, or has left its status."""
-        return (self._folder / key).exists() or self.is_running(key)
+    def keys(self) -> set[str]:
+        """Of the programs that run, or have left their status or their lock."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return set()
+        return {name.removesuffix(".lock") for name in names if not name.endswith(".new")}
 
     def is_running(self, key: str) -> bool:
         with suppress(FileNotFoundError), (self._folder / f"{key}.lock").open("rb") as held:

@@ -15,9 +15,9 @@ from shared.classad.unparse import quote_string
 RESCUE_VERSION: Final = "2.0.1"
 
 
-def rescue_lines(run: DagRun, now: float, *, save_point: bool = False) -> Iterator[str]:
-    """A partial rescue file, line by line: what is done, and the retries of what is not. It is read after the DAG. All
-    retries count anew, as DAGMan has it by default."""
+def rescue_lines(run: DagRun, now: float, *, save_point: bool = False, anew: bool = True) -> Iterator[str]:
+    """A partial rescue file, line by line: what is done, and the retries of what is not. It is read after the DAG.
+    anew: all retries count anew, as DAGMan has it by default; else there are those that are left."""
     at = datetime.fromtimestamp(now, UTC)
     nodes = [node for node in run.dag.nodes if node.counted]
     failed = "".join(f"{run.dag.nodes[index].name}," for index in run.failed)
@@ -38,7 +38,8 @@ def rescue_lines(run: DagRun, now: float, *, save_point: bool = False) -> Iterat
                 yield f"DONE {node.name}"
         elif node.retries:
             unless = f" UNLESS-EXIT {node.unless_exit}" if node.unless_exit is not None else ""
-            yield f"RETRY {node.name} {node.retries}{unless}"
+            used = 0 if anew else run.progress[node.index].attempt
+            yield f"RETRY {node.name} {max(0, node.retries - used)}{unless}"
 
 
 def node_statuses(run: DagRun) -> list[NodeStatus]:

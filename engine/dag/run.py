@@ -55,13 +55,16 @@ class DagStatus(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Throttles: nodes whose jobs are queued, idle jobs among these, scripts that run at a time. 0: no limit.
-    always_post: run POST scripts of nodes whose PRE script failed, too (DAGMAN_ALWAYS_RUN_POST)."""
+    always_post: run POST scripts of nodes whose PRE script failed, too (DAGMAN_ALWAYS_RUN_POST). retry_first: nodes
+    that are tried again come before others of their priority; depth_first: those first that became ready last."""
 
     max_jobs: int = 0
     max_idle: int = 0
     max_pre: int = 0
     max_post: int = 0
     always_post: bool = False
+    retry_first: bool = False
+    depth_first: bool = False
 
 
 # Facts
@@ -477,7 +480,9 @@ class DagRun:
             self._job_over(node, 0)
             return
         self._order += 1
-        heapq.heappush(self._ready, (-node.priority, self._order, node.index))
+        limits = self.limits
+        first = limits.depth_first or (limits.retry_first and self.progress[node.index].attempt > 0)
+        heapq.heappush(self._ready, (-node.priority, -self._order if first else self._order, node.index))
 
     def _job_over(self, node: Node, code: int) -> None:
         """Its job is over, or will never be."""

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.dag.run import Limits
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
+    from engine.dag.model import Dag
     from roost.client import Client
     from roost.dag.beginning import Wishes
     from roost.dag.journal import Record
@@ -55,14 +55,12 @@ def run(command: str, argv: list[str]) -> int:
     dag = read_dag(parsed.arguments)
     for problem in dag.warnings:
         sys.stderr.write(f"WARNING: {problem}\n")
-    if dag.config:
-        sys.stderr.write(f"WARNING: CONFIG {dag.config} has no effect: give the options of this command\n")
     if parsed.has("verbose") or parsed.has("no_submit"):
         say(f"{file}: {dag.counted} nodes")
-    return 0 if parsed.has("no_submit") else _submit(file, parsed)
+    return 0 if parsed.has("no_submit") else _submit(file, parsed, dag)
 
 
-def _submit(file: Path, parsed: Parsed) -> int:
+def _submit(file: Path, parsed: Parsed, dag: Dag) -> int:
     from roost.client import Client
     from roost.dag.beginning import begin
     from roost.submission import shares_files
@@ -76,7 +74,9 @@ def _submit(file: Path, parsed: Parsed) -> int:
                 "another one, or has another account",
                 "usage",
             )
-        begun = begin(parsed.arguments, Path.cwd(), wishes, lambda record: _is_queued(client, record))
+        begun = begin(parsed.arguments, Path.cwd(), wishes, lambda record: _is_queued(client, record), dag)
+        for problem in begun.in_vain:
+            sys.stderr.write(f"WARNING: {problem}\n")
         queued = client.submit_once(begun.ad, begun.name, schedd=schedd["name"])
     say(f"Submitting job(s).\n1 job(s) submitted to cluster {queued.cluster}.")
     if sys.stderr.isatty():
@@ -92,20 +92,17 @@ def _is_queued(client: Client, record: Record) -> bool:
 def _wishes(parsed: Parsed) -> Wishes:
     from roost.dag.beginning import Wishes
 
-    limits = Limits(
-        max_jobs=parsed.integer("maxjobs", 0),
-        max_idle=parsed.integer("maxidle", 1000),
-        max_pre=parsed.integer("maxpre", 20),
-        max_post=parsed.integer("maxpost", 20),
-        always_post=parsed.has("AlwaysRunPost"),
-    )
+    numbers = {"maxjobs": "max_jobs", "maxidle": "max_idle", "maxpre": "max_pre", "maxpost": "max_post"}
+    limits: dict[str, Any] = {name: parsed.integer(word, 0) for word, name in numbers.items() if parsed.has(word)}
+    if parsed.has("AlwaysRunPost") or parsed.has("DontAlwaysRunPost"):
+        limits["always_post"] = parsed.has("AlwaysRunPost")
     inserted: dict[str, Any] = dict(_pair(text) for text in parsed.one("insert_env").split(";") if text.strip())
     if url := parsed.one("pool"):
         inserted["ROOST_URL"] = url
     return Wishes(
         limits,
         force=parsed.has("force"),
-        auto_rescue=bool(parsed.integer("autorescue", 1)),
+        auto_rescue=bool(parsed.integer("autorescue", 1)) if parsed.has("autorescue") else None,
         rescue_from=parsed.integer("dorescuefrom", 0) if parsed.has("dorescuefrom") else None,
         load_save=parsed.one("load_save"),
         batch=parsed.one("batch-name"),

@@ -6,21 +6,21 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from engine.dag.model import Dag
-from engine.dag.run import Limits
 from roost.dag.journal import Header, Journal, Record, digest, new_name, read_dag, read_journal, replayed
-from roost.dag.rescue_files import nodes_log_path, rescue_numbers, rescue_path, save_point_path, write_rescue
+from roost.dag.rescue_files import rescue_numbers, rescue_path, save_point_path, write_rescue
+from roost.dag.settings import settings_of
 from roost.errors import UsageError
 from shared.classad import ClassAd
+from shared.config.errors import Problem
+from shared.config.knobs import SubmitSettings
 from shared.job_text import join_v2
 
-#: Exit codes with which a manager is done; after any other it is started again (DAGMAN_ON_EXIT_REMOVE).
-DONE: Final = "ExitSignal =?= 11 || (ExitCode =!= UNDEFINED && ExitCode >= 0 && ExitCode <= 2)"
 #: Of the submitter's environment, what a manager gets: names, and beginnings of names with a star. The rest comes by
 #: -include_env, and by ENV GET in the DAG.
 _KEPT: Final = (
@@ -33,9 +33,9 @@ _KEPT: Final = (
 class Wishes:
     """How a DAG is to be run, as its user says it."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: Mapping[str, Any] = field(default_factory=dict)  # fields of Limits that win over the knobs
     force: bool = False
-    auto_rescue: bool = True
+    auto_rescue: bool | None = None  # None: as DAGMAN_AUTO_RESCUE says
     rescue_from: int | None = None
     load_save: str = ""
     batch: str = ""
@@ -46,16 +46,19 @@ class Wishes:
 @dataclass(slots=True)
 class Beginning:
     """A DAG whose journal is written, and the ad of its line in the queue. name: of the submit, by which a second one
-    is known."""
+    is known. in_vain: what its CONFIG file says, and nothing goes by."""
 
     dag: Dag
     name: str
     ad: ClassAd
+    in_vain: Sequence[Problem] = ()
 
 
-def begin(files: list[str], directory: Path, wishes: Wishes, in_queue: Callable[[Record], bool]) -> Beginning:
+def begin(
+    files: list[str], directory: Path, wishes: Wishes, in_queue: Callable[[Record], bool], dag: Dag | None = None
+) -> Beginning:
     """Write the journal of a DAG that is to run. in_queue: whether the line of a run that did not come to its end is in
-    the queue yet. Raises ClientError, ConfigError."""
+    the queue yet; dag: what its files say, where they were read already. Raises ClientError, ConfigError."""
     file = directory / files[0]
     path = Path(f"{file}.journal")
     record = read_journal(path)
@@ -64,27 +67,33 @@ def begin(files: list[str], directory: Path, wishes: Wishes, in_queue: Callable[
             f"{file} is job {record.job}.0 already: `roost q {record.job}` tells how it stands; if it is held, "
             f"`roost release {record.job}` goes on with it"
         )
+    dag = dag or read_dag(files, "", str(directory))
+    settings = settings_of(dag.config, directory)
+    options = settings.options(file.absolute())
     journal = Journal(path)
     try:
         journal.cut()
         if record is not None and record.facts and not record.finished and not wishes.force:
-            write_rescue(replayed(record), file)  # its line is gone, by a removal: what was done is not done again
-        header = _header(files, file, directory, wishes)
-        dag = read_dag(files, header.rescue, str(directory))
+            # Its line is gone, by a removal: what was done is not done again.
+            write_rescue(replayed(record), file, most=options.max_rescue, anew=options.reset_retries)
+        auto = settings.knobs.dagman_auto_rescue if wishes.auto_rescue is None else wishes.auto_rescue
+        rescue, number = _rescue(file, wishes, auto=auto)
+        limits = replace(settings.limits(), **wishes.limits)
+        header = Header(
+            new_name(), str(directory), time.time(), list(files), rescue, number, "", asdict(limits), asdict(options)
+        )
+        if header.rescue:
+            dag = read_dag(files, header.rescue, str(directory))
         header.nodes = digest(dag)
         journal.begin(header)
-        nodes_log_path(file).unlink(missing_ok=True)
+        if options.node_log:
+            Path(options.node_log).unlink(missing_ok=True)
     finally:
         journal.close()
-    return Beginning(dag, header.dag, line_ad(file, directory, dag, wishes))
+    return Beginning(dag, header.dag, line_ad(file, directory, dag, wishes, settings.knobs), settings.in_vain)
 
 
-def _header(files: list[str], file: Path, directory: Path, wishes: Wishes) -> Header:
-    rescue, number = _rescue(file, wishes)
-    return Header(new_name(), str(directory), time.time(), list(files), rescue, number, "", asdict(wishes.limits))
-
-
-def _rescue(file: Path, wishes: Wishes) -> tuple[str, int]:
+def _rescue(file: Path, wishes: Wishes, *, auto: bool) -> tuple[str, int]:
     """The rescue or save point file that a DAG begins with, and its number."""
     numbers = rescue_numbers(file)
     if wishes.load_save:
@@ -97,16 +106,17 @@ def _rescue(file: Path, wishes: Wishes) -> tuple[str, int]:
     elif wishes.force:
         number, later = 0, numbers
     else:
-        number, later = (numbers[-1] if numbers and wishes.auto_rescue else 0), []
+        number, later = (numbers[-1] if numbers and auto else 0), []
     for one in later:
         path = rescue_path(file, one)
         path.replace(f"{path}.old")
     return (str(rescue_path(file, number)) if number else ""), number
 
 
-def line_ad(file: Path, directory: Path, dag: Dag, wishes: Wishes) -> ClassAd:
+def line_ad(file: Path, directory: Path, dag: Dag, wishes: Wishes, knobs: SubmitSettings) -> ClassAd:
     """The line of a DAG in the queue: a job of the scheduler universe, which manages it."""
-    environment = chosen_environment(os.environ, (*_KEPT, *dag.env_get, *wishes.include_env))
+    names = (*_KEPT, *knobs.dagman_manager_job_append_getenv, *dag.env_get, *wishes.include_env)
+    environment = chosen_environment(os.environ, names)
     environment |= {**dag.env_set, **wishes.insert_env}
     pairs = [f"{name}={value}" for name, value in environment.items()]
     ad = ClassAd(
@@ -118,7 +128,7 @@ def line_ad(file: Path, directory: Path, dag: Dag, wishes: Wishes) -> ClassAd:
             "Environment": join_v2(pairs), "LeaveJobInQueue": False,
         }
     )  # fmt: skip
-    ad.set_text("OnExitRemove", DONE)
+    ad["OnExitRemove"] = knobs.dagman_on_exit_remove
     ad.set_text("OtherJobRemoveRequirements", 'strcat("DAGManJobId == ", ClusterId)')
     if wishes.batch:
         ad["JobBatchName"] = wishes.batch

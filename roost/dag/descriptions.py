@@ -10,7 +10,7 @@ from typing import Final
 
 from engine.dag.model import Node, When
 from engine.dag.run import DagRun, RunScript
-from roost.dag.rescue_files import nodes_log_path
+from roost.dag.settings import Options
 from roost.submit import Description, SubmitContext, here, read_file
 from shared.classad.unparse import quote_string
 
@@ -21,7 +21,7 @@ LOGGED: Final = "0,1,2,4,5,7,9,10,11,12,13,16,17,24,27,35,36"
 _QUEUES: Final = re.compile(r"^\s*queue\b", re.IGNORECASE | re.MULTILINE)
 
 
-def description_of(run: DagRun, node: Node, job: int, now: float) -> Description:
+def description_of(run: DagRun, node: Node, job: int, now: float, options: Options) -> Description:
     """The submit description of a node, with its VARS and what DAGMan adds. job: cluster of the DAGMan job. Raises
     ConfigError."""
     attempt = run.progress[node.index].attempt
@@ -36,11 +36,14 @@ def description_of(run: DagRun, node: Node, job: int, now: float) -> Description
         "DAG_STATUS": str(int(run.status)),
     }
     before = [f"{macro} = {value}" for macro, value in macros.items()]
-    before += [f"{var.name} = {var.value}" for var in node.vars if not var.append]
-    after = [f"{var.name} = {var.value}" for var in node.vars if var.append]
+    if options.hold_claim_s and node.children:
+        before.append(f"keep_claim_idle = {options.hold_claim_s}")  # the child begins there without negotiation
+    late = [var for var in node.vars if (options.append_vars if var.append is None else var.append)]
+    before += [f"{var.name} = {var.value}" for var in node.vars if var not in late]
+    after = [f"{var.name} = {var.value}" for var in late]
     after += [f"dag_node_name = {node.name}", f"+DAGManJobId = {job}", f"+DAGManNodeRetry = {attempt}"]
-    log = nodes_log_path(Path(run.dag.files[0]).absolute())
-    after += [f"dagman_log = {log}", f"+DAGManNodesMask = {quote_string(LOGGED)}"]
+    if log := log_of(options, job):
+        after += [f"dagman_log = {log}", f"+DAGManNodesMask = {quote_string(LOGGED)}"]
     parents = [run.dag.nodes[parent].name for parent in node.parents[:NAMED_PARENTS]]
     if parents and len(node.parents) <= NAMED_PARENTS:
         after.append(f"+DAGParentNodeNames = {quote_string(','.join(parents))}")
@@ -50,6 +53,11 @@ def description_of(run: DagRun, node: Node, job: int, now: float) -> Description
     made = Description(text, place, prelude=before, append=after, queue_override=queue, now=now)
     made.tell_unused = False
     return made
+
+
+def log_of(options: Options, job: int) -> str:
+    """The log of all nodes; empty: there is none."""
+    return options.node_log.replace("@(CLUSTER)", str(job))
 
 
 @cache

@@ -54,6 +54,7 @@ class Header:
     number: int
     nodes: str
     limits: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)  # settings.Options
 
 
 def read_dag(files: list[str], rescue: str = "", directory: str = "") -> Dag:

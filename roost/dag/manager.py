@@ -47,16 +47,16 @@ from engine.dag.run import (
 from engine.queue.jobs import JobId
 from roost.aio import AsyncClient
 from roost.dag import beginning
-from roost.dag.descriptions import LOGGED, description_of, script_words
+from roost.dag.descriptions import LOGGED, description_of, log_of, script_words
 from roost.dag.journal import Header, Journal, read_journal
 from roost.dag.rescue_files import (
     halt_path,
-    nodes_log_path,
     save_point_path,
     write_lines,
     write_rescue,
     write_save_point,
 )
+from roost.dag.settings import Options
 from roost.errors import ClientError, UsageError
 from roost.protocol import Event
 from roost.submit import Description
@@ -102,6 +102,11 @@ class Manager:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SUBMITS))
     _problem: BaseException | None = None
     _status_at: float = 0.0
+    _heard_at: float = field(default_factory=time.time)
+
+    @property
+    def options(self) -> Options:
+        return Options(**self.header.options)
 
     @property
     def _file(self) -> Path:
@@ -190,7 +195,7 @@ class Manager:
 
     def _fact(self, fact: Fact) -> None:
         """Write it down, then do what follows."""
-        now = time.time()
+        self._heard_at = now = time.time()
         self.journal.write(fact, now)
         for action in self.run.apply(fact, now):
             self._do(action)
@@ -300,14 +305,14 @@ class Manager:
     async def _made(self, node: Node, wanted: Submit) -> Description | ClassAd:
         """What is submitted for a node. Raises ConfigError, ClientError."""
         if node.kind is not Kind.SUBDAG:
-            return description_of(self.run, node, self.job, time.time())
+            return description_of(self.run, node, self.job, time.time(), self.options)
         directory = _directory(node)
         before = read_journal(directory / f"{node.submit}.journal")
         lines = await self._ads([str(before.job)], history=False) if before is not None and before.job else []
         line = beginning.begin([node.submit], directory, beginning.Wishes(), lambda _: bool(lines)).ad
-        log = str(nodes_log_path(self._file.absolute()))
         line.update({"DAGNodeName": node.name, "DAGManJobId": self.job, "DAGManNodeRetry": wanted.attempt})
-        line.update({"DAGManNodesLog": log, "DAGManNodesMask": LOGGED})
+        if log := log_of(self.options, self.job):
+            line.update({"DAGManNodesLog": log, "DAGManNodesMask": LOGGED})
         return line
 
     async def _script(self, asked: RunScript) -> None:
@@ -321,7 +326,7 @@ class Manager:
             output = _debug_files(script, directory, files)
             code = await self._programs.run(key, script_words(self.run, asked, job), directory, output=output)
         self._log(f"node {node.name}: {asked.when.upper()} script ended with {code}")
-        if asked.when is When.POST and progress.cluster:
+        if asked.when is When.POST and progress.cluster and self.options.node_log:
             self._log_post_script(JobId(progress.cluster, progress.last_proc), node.name, code)
         if asked.when is not When.HOLD:
             self._fact(ScriptEnded(asked.node, asked.attempt, asked.when, code))
@@ -398,6 +403,18 @@ class Manager:
                     await self.client.edit([f"{self.job}.0"], now, schedd=self.schedd)
             self._write_status(final=False)
             self._look_for_halt()
+            self._report_pending()
+
+    def _report_pending(self) -> None:
+        """When nothing has happened for a while."""
+        every, now, run = self.options.pending_report_s, time.time(), self.run
+        if every and now - self._heard_at >= every:
+            self._heard_at = now
+            scripts = sum(isinstance(one, RunScript) for one in run.outstanding)
+            self._log(
+                f"pending: {run.queued} nodes in the queue, with {run.idle} idle and {run.held} held jobs; {scripts} "
+                f"scripts run; {run.done} of {run.dag.counted} nodes are done, {len(run.failed)} failed"
+            )
 
     def _attributes(self) -> dict[str, str]:
         run = self.run
@@ -417,7 +434,9 @@ class Manager:
         while self._whole:
             await asyncio.wait(self._whole)
         if ended.rescue:
-            self._log(f"rescue file {write_rescue(self.run, self._file)} written")
+            options = self.options
+            path = write_rescue(self.run, self._file, most=options.max_rescue, anew=options.reset_retries)
+            self._log(f"rescue file {path} written" if path else "no rescue file: DAGMAN_MAX_RESCUE_NUM is 0")
         self._write_status(final=True)
         self._write_picture()
         self._write_metrics(ended)
@@ -448,7 +467,7 @@ class Manager:
     def _log_post_script(self, job: JobId, node: str, code: int) -> None:
         """In the log of all nodes, where the schedd tells of their jobs."""
         told = job_log.post_script_terminated(job, time.time(), node, code)
-        path = str(nodes_log_path(self._file.absolute()))
+        path = log_of(self.options, self.job)
         for reason in job_log.append([(0, path, job_log.written(told))]).values():
             self._log(f"{path}: {reason}")
 

@@ -1,4 +1,4 @@
-"""The rescue files, save points, halt file and log of nodes of a DAG: where they are, and how they are written."""
+"""The rescue files, save points and halt file of a DAG: where they are, and how they are written."""
 
 from __future__ import annotations
 
@@ -25,11 +25,6 @@ def halt_path(file: Path) -> Path:
     return Path(f"{file}.halt")
 
 
-def nodes_log_path(file: Path) -> Path:
-    """What happens to the jobs of all its nodes, as users' logs have it. file: the DAG's first."""
-    return Path(f"{file}.nodes.log")
-
-
 def rescue_numbers(file: Path) -> list[int]:
     """Of the rescue files that are there, ascending."""
     names = (path.name.removeprefix(f"{file.name}.rescue") for path in file.parent.glob(f"{file.name}.rescue*"))
@@ -42,10 +37,13 @@ def save_point_path(file: Path, name: str) -> Path:
     return file.parent / "save_files" / name if path.parent == Path() and not name.startswith("./") else path
 
 
-def write_rescue(run: DagRun, file: Path) -> Path:
-    """The next rescue file of a DAG."""
-    path = rescue_path(file, min(max(rescue_numbers(file), default=0) + 1, MOST_RESCUES))
-    write_lines(path, rescue_lines(run, time.time()))
+def write_rescue(run: DagRun, file: Path, *, most: int = MOST_RESCUES, anew: bool = True) -> Path | None:
+    """The next rescue file of a DAG; of `most` the last is written again; None: there may be none. anew: retries count
+    anew."""
+    if not most:
+        return None
+    path = rescue_path(file, min(max(rescue_numbers(file), default=0) + 1, most))
+    write_lines(path, rescue_lines(run, time.time(), anew=anew))
     return path
 
 

@@ -80,10 +80,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "PreJobPrio2": WithoutEffect("+PreJobPrio2", _ONE_PRIORITY),
     "PostJobPrio1": WithoutEffect("+PostJobPrio1", _ONE_PRIORITY),
     "PostJobPrio2": WithoutEffect("+PostJobPrio2", _ONE_PRIORITY),
-    "OtherJobRemoveRequirements": WithoutEffect(
-        "+OtherJobRemoveRequirements",
-        "only a job of the scheduler universe takes others along: `roost rm -constraint EXPR`",
-    ),
     "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),
     "EraseOutputAndErrorOnRestart": WithoutEffect(
         "erase_output_and_error_on_restart", "output of an earlier attempt is not kept", asks=False

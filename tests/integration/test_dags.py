@@ -226,6 +226,28 @@ def test_managers_that_are_killed_run_no_node_twice(pool, place):
     assert Counter(order(place)) == Counter([*names, *(f"pre {name}" for name in names)])
 
 
+def test_knobs_of_a_dag_and_of_its_own_file(pool, place):
+    (place / "d.dag").write_text("CONFIG own.conf\nJOB A node.sub\nRETRY A 3\nJOB B node.sub\nPARENT B CHILD A\n")
+    (place / "own.conf").write_text(
+        "DAGMAN_MAX_RESCUE_NUM = 1\nDAGMAN_RESET_RETRIES_UPON_RESCUE = false\nDAGMAN_MAX_JOBS_SUBMITTED = 7\n"
+        "DAGMAN_DEFAULT_NODE_LOG = @(DAG_DIR)/all.@(CLUSTER).log\nDAGMAN_SUBMIT_DELAY = 5\n"
+    )
+    (place / "A.codes").write_text("1\n" * 8)
+    said = pool.roost("submit-dag", "-maxidle", "5", "d.dag", cwd=place)
+    assert "DAGMAN_SUBMIT_DELAY has no effect: nodes are submitted as they become ready" in said
+    number = int(said.split("cluster ")[1].split(".")[0])
+    with pool.client() as client:
+        wait_until(lambda: not [*client.jobs(str(number))], 120, what="the end of the DAG")
+        (node,) = client.jobs(constraint=f'DAGManJobId == {number} && DAGNodeName == "B"', history=True)
+    limits = read_journal(place / "d.dag.journal").header.limits
+    assert (limits["max_jobs"], limits["max_idle"], limits["max_pre"]) == (7, 5, 20)
+    assert node["KeepClaimIdle"] == 20  # it has a child
+    assert (place / f"all.{number}.log").exists()
+    assert "RETRY A 0" in (place / "d.dag.rescue001").read_text()
+    managed(pool, place, "d.dag", ok=1)
+    assert not (place / "d.dag.rescue002").exists()
+
+
 def test_errors_are_told_before_anything_is_run(pool, place):
     (place / "d.dag").write_text("JOB A node.sub\nPARENT A CHILD B\n")
     said = pool.roost("submit-dag", str(place / "d.dag"), ok=False)

@@ -190,8 +190,8 @@ class Actions:
             return  # an edit may be of 100,000 jobs
         now = self.updates.now()
         for name in edits:
-            if fold(name) in self.updates.settings.rights.private:
-                continue
+            if fold(name) in self.updates.settings.rights.private or (job.cluster.here and name.startswith("DAG_")):
+                continue  # what a DAG has done its manager tells every second
             before = unparse(job.ad[name]) if name in job.ad else None
             after = unparse(edits[name])
             if after != before:

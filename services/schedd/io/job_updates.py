@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, full_packed, projected
@@ -90,16 +90,6 @@ HERE = WallClock(datetime.fromtimestamp, datetime.timestamp)
 USERS_HOLDS = frozenset({1, 3, 15, 16})
 
 
-class HereRuns(Protocol):
-    """Runs of the scheduler universe (io.scheduler_universe)."""
-
-    def stop(self, job: Job, why: str, how: str) -> None: ...
-
-    def abandon(self, job: Job) -> None: ...
-
-    def left(self, job: Job) -> None: ...
-
-
 class JobUpdates:
     """All changes of jobs go through here. Methods that change something leave the commit to their caller."""
 
@@ -132,7 +122,10 @@ class JobUpdates:
         self.broken = asyncio.Event()  # the database cannot be written
         self.demand_grew = claims.job_offered  # tell the negotiator at once
         self.counts_changed = asyncio.Event()  # tell it soon
-        self.here: HereRuns  # set by whoever runs jobs of the scheduler universe
+        # Of jobs of the scheduler universe, set by who runs them: end a run (why, how); kill it.
+        self.stop_here: Callable[[Job, str, str], None]
+        self.abandon_here: Callable[[Job], None]
+        self.removed: Callable[[Job], None]  # a job that was removed leaves the queue
         self.due_here = asyncio.Event()  # a job of the scheduler universe may start
         self.factories_due = asyncio.Event()  # a factory may have room for a job
         self.cool_down = CoolDown()
@@ -353,7 +346,7 @@ class JobUpdates:
                 case TraceStatus(job, old, at):
                     job_trace.on_status(self.name, job, old, at)
                 case StopRun(job, why, how) if job.cluster.here:
-                    self.here.stop(job, why, how)
+                    self.stop_here(job, why, how)
                 case StopRun(job, why, how):
                     self.claims.stop_run(job, why, how)
                 case AbandonRun(job):
@@ -439,7 +432,7 @@ class JobUpdates:
 
     def _abandon_run(self, job: Job) -> None:
         if job.cluster.here:
-            self.here.abandon(job)
+            self.abandon_here(job)
             return
         claim = self.claims.claim_of(job)
         run = job.shadow
@@ -580,8 +573,8 @@ class JobUpdates:
         now = self.now()
         if not forced and stays_in_queue(full_ad(self.name, job, now), now):
             return
-        if job.cluster.here:
-            self.here.left(job)
+        if job.status == JobStatus.REMOVED:
+            self.removed(job)
         self.queue.leave(job, full_packed(self.name, job, now), now)
         if path := self.log.history.path:
             # People copy that file about, and read it with other rights than the queue's.

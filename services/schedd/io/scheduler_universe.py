@@ -29,6 +29,7 @@ from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
 from shared.config.knobs.base import to_list
+from shared.cooperative import Yielder
 from shared.job_signals import kill_signal
 from shared.job_text import BadJobText
 from shared.messages.claims import Usage
@@ -38,6 +39,8 @@ from shared.programs import Programs
 
 #: A run that was over sooner, in seconds, was none that got anywhere: the next waits the longer, the more there were.
 SHORT_S: Final = 5.0
+#: Between two looks at jobs that may not start yet, seconds.
+PAUSE_S: Final = 0.2
 #: What a schedd that ends gives the programs to end, seconds.
 GRACE_S: Final = 5.0
 #: In the database: what is to be removed with jobs that were removed, [user, constraint] each.
@@ -59,7 +62,7 @@ class SchedulerUniverse:
         self._others: list[tuple[str, str]] = []
         self._others_due = asyncio.Event()
         self._closing = False
-        updates.here = self
+        updates.stop_here, updates.abandon_here, updates.removed = self.stop, self.abandon, self.removed
 
     # An earlier life
 
@@ -69,13 +72,18 @@ class SchedulerUniverse:
         self._others = [(str(user), str(constraint)) for user, constraint in json.loads(others or "[]")]
         if self._others:
             self._others_due.set()
+        known = self._programs.keys()
         for job in self.table.jobs():
             attempt = int(job.number("NumShadowStarts"))
-            if job.cluster.here and attempt and self._programs.is_known(_key(job, attempt)):
+            if job.cluster.here and _key(job, attempt) in known:
+                known.discard(_key(job, attempt))
                 began = job.number("JobCurrentStartExecutingDate")
                 job.shadow = _shadow(job, attempt, float(began))
                 job.shadow.stop = {JobStatus.HELD: "hold", JobStatus.REMOVED: "remove"}.get(job.status, "")
                 self.table.refresh(job)
+        for key in known:  # of jobs that have left the queue, and of earlier runs
+            self._programs.stop(key)
+            self._programs.forget(key)
 
     def follow_recovered(self) -> None:
         """Follow what `recover` has found; the schedd does its work from now on."""
@@ -92,10 +100,8 @@ class SchedulerUniverse:
         due = self.updates.due_here
         while True:
             due.clear()
-            for job_id in list(self.table.due_here):
-                job = self.table.get(job_id)
-                if job is not None and job_id in self.table.due_here and self._may_start(job):
-                    await self._start(job)
+            if await self._start_what_is_due():
+                await self.updates.context.clock.sleep(PAUSE_S)  # each commit would have all of them looked at again
             waiting = asyncio.ensure_future(due.wait()), asyncio.ensure_future(self._others_due.wait())
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -104,6 +110,20 @@ class SchedulerUniverse:
                     one.cancel()
             if self._others_due.is_set():
                 await self._remove_others()
+
+    async def _start_what_is_due(self) -> bool:
+        """Whether some are left that may not start yet."""
+        yielder, left = Yielder(), False
+        for job_id in list(self.table.due_here):
+            await yielder.yield_if_due()
+            job = self.table.get(job_id)
+            if job is None or job_id not in self.table.due_here:
+                continue
+            if self._may_start(job):
+                await self._start(job)
+            else:
+                left = True
+        return left
 
     def _may_start(self, job: Job) -> bool:
         now, mine = self.updates.now(), job.cluster.user
@@ -194,7 +214,10 @@ class SchedulerUniverse:
     # Ends
 
     async def _ended(self, job: Job, run: Shadow, code: int | None) -> None:
-        if self._closing or job.shadow is not run:
+        if self._closing:
+            return
+        if job.shadow is not run:  # it was removed by force
+            self._programs.forget(_key(job, run.attempt))
             return
         now = self.updates.now()
         self._forget_timer(job)
@@ -244,10 +267,10 @@ class SchedulerUniverse:
 
     # What goes with it
 
-    def left(self, job: Job) -> None:
-        """A job leaves the queue: if it was removed, others are to be removed with it (OtherJobRemoveRequirements)."""
+    def removed(self, job: Job) -> None:
+        """A job that was removed leaves the queue: others may have to go with it (OtherJobRemoveRequirements)."""
         others = job.ad.eval("OtherJobRemoveRequirements")
-        if job.status == JobStatus.REMOVED and isinstance(others, str) and others:
+        if isinstance(others, str) and others:
             self._others.append((job.cluster.user, others))
             self._note_others()
             self._others_due.set()

@@ -341,10 +341,37 @@ NONE: Final = (
         _SCHEDD,
     ),
     Answer(
-        "DAGs are run by `roost submit-dag`, which takes options in place of knobs (docs/dags.md)",
+        "managers of DAGs (`roost submit-dag`) have no such choice (docs/dags.md)",
         "DAGMAN_<what> MAX_DAGMAN_LOG",
         _SUBMIT,
     ),
+    Answer(
+        "a submit that the pool can not take is tried again for as long as that lasts; what can not be submitted at "
+        "all fails its node at once",
+        "DAGMAN_MAX_SUBMIT_ATTEMPTS DAGMAN_RETRY_SUBMIT_FIRST",
+        _SUBMIT,
+    ),
+    Answer(
+        "nodes are submitted as they become ready, four at a time, as fast as the schedd takes them",
+        "DAGMAN_MAX_SUBMITS_PER_INTERVAL DAGMAN_SUBMIT_DELAY",
+        _SUBMIT,
+    ),
+    Answer(
+        "events are listened to: nothing is looked at every now and then",
+        "DAGMAN_USER_LOG_SCAN_INTERVAL DAGMAN_QUEUE_UPDATE_INTERVAL",
+        _SUBMIT,
+    ),
+    Answer(
+        "no submit file is written of a DAG, or of one inside it: its line is submitted as it is",
+        "DAGMAN_GENERATE_SUBDAG_SUBMITS DAGMAN_INSERT_SUB_FILE DAGMAN_COPY_TO_SPOOL DAGMAN_USE_DIRECT_SUBMIT",
+        _SUBMIT,
+    ),
+    Answer(
+        "rescue files say what is done, and are read with the DAG: none is a whole DAG",
+        "DAGMAN_WRITE_PARTIAL_RESCUE",
+        _SUBMIT,
+    ),
+    Answer("HOLD scripts are run at once, however many", "DAGMAN_MAX_HOLD_SCRIPTS", _SUBMIT),
     Answer(
         "there is no local universe: jobs run on execution points, or beside the schedd in the scheduler universe",
         "START_LOCAL_UNIVERSE LOCAL_UNIV_EXECUTE LOCAL_UNIVERSE_<what> SCHEDD_USES_STARTD_FOR_LOCAL_UNIVERSE "

@@ -78,3 +78,64 @@ class SubmitSettings(CommonSettings):
     submit_factory_jobs_by_default: bool = knob(
         "SUBMIT_FACTORY_JOBS_BY_DEFAULT", "false", meaning="whether `roost submit` acts as with -factory"
     )
+
+    # What `roost submit-dag` reads, and the DAG's own CONFIG file may say otherwise.
+    dagman_max_jobs_submitted: int = knob(
+        "DAGMAN_MAX_JOBS_SUBMITTED", "0", least=0, meaning="nodes of a DAG in the queue at a time; 0: no limit"
+    )
+    dagman_max_jobs_idle: int = knob(
+        "DAGMAN_MAX_JOBS_IDLE", "1000", least=0, meaning="idle jobs of a DAG that submits stop at; 0: no limit"
+    )
+    dagman_max_pre_scripts: int = knob(
+        "DAGMAN_MAX_PRE_SCRIPTS", "20", least=0, meaning="PRE scripts of a DAG at a time; 0: no limit"
+    )
+    dagman_max_post_scripts: int = knob(
+        "DAGMAN_MAX_POST_SCRIPTS", "20", least=0, meaning="POST scripts of a DAG at a time; 0: no limit"
+    )
+    dagman_always_run_post: bool = knob(
+        "DAGMAN_ALWAYS_RUN_POST", "false", meaning="run POST scripts of nodes whose PRE script failed"
+    )
+    dagman_retry_node_first: bool = knob(
+        "DAGMAN_RETRY_NODE_FIRST", "false", meaning="submit nodes that are tried again before others of their priority"
+    )
+    dagman_submit_depth_first: bool = knob(
+        "DAGMAN_SUBMIT_DEPTH_FIRST", "false", meaning="submit the nodes first that became ready last"
+    )
+    dagman_auto_rescue: bool = knob("DAGMAN_AUTO_RESCUE", "true", meaning="go on from the last rescue file")
+    dagman_max_rescue_num: int = knob(
+        "DAGMAN_MAX_RESCUE_NUM", "100", least=0, most=999, meaning="rescue files of a DAG; the last is written again"
+    )
+    dagman_reset_retries_upon_rescue: bool = knob(
+        "DAGMAN_RESET_RETRIES_UPON_RESCUE", "true", meaning="count retries anew after a rescue"
+    )
+    dagman_hold_claim_time: int = knob(
+        "DAGMAN_HOLD_CLAIM_TIME",
+        "20",
+        unit="s",
+        least=0,
+        meaning="keep_claim_idle of nodes that have children: the next begins there without negotiation; 0: none",
+    )
+    dagman_default_node_log: str | None = knob(
+        "DAGMAN_DEFAULT_NODE_LOG",
+        "@(DAG_DIR)/@(DAG_FILE).nodes.log",
+        meaning="log of all nodes of a DAG; @(DAG_DIR), @(DAG_FILE), @(OWNER), @(CLUSTER)",
+    )
+    dagman_default_append_vars: bool = knob(
+        "DAGMAN_DEFAULT_APPEND_VARS", "false", meaning="VARS without PREPEND or APPEND are read after the description"
+    )
+    dagman_pending_report_interval: int = knob(
+        "DAGMAN_PENDING_REPORT_INTERVAL",
+        "600",
+        unit="s",
+        least=0,
+        meaning="the manager's log tells of pending nodes when nothing happened for so long; 0: never",
+    )
+    dagman_on_exit_remove: Expr = knob(
+        "DAGMAN_ON_EXIT_REMOVE",
+        "ExitSignal =?= 11 || (ExitCode =!= UNDEFINED && ExitCode >= 0 && ExitCode <= 2)",
+        meaning="whether a manager that ended is done; if not, it is started again",
+    )
+    dagman_manager_job_append_getenv: tuple[str, ...] = knob(
+        "DAGMAN_MANAGER_JOB_APPEND_GETENV", meaning="variables that managers get of the submitter's environment, too"
+    )
+    dagman_config_file: str | None = knob("DAGMAN_CONFIG_FILE", meaning="file with knobs of DAGs, as a DAG's CONFIG is")

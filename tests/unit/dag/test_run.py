@@ -491,3 +491,31 @@ def test_kinds_are_counted_as_users_count_them():
     dag = dag_of("JOB A x\nJOB B x\nJOB C x\nJOB D x\nPARENT A B CHILD C D\nSERVICE S x\nFINAL F x\n")
     assert [node.kind for node in dag.nodes].count(Kind.JOIN) == 1
     assert dag.counted == 5
+
+
+@pytest.mark.parametrize(("more", "order"), [({}, "BCA"), ({"retry_first": True}, "ABC")])
+def test_the_order_of_what_is_ready(more, order):
+    """A is tried again while B and C wait for its place."""
+    told = Told("JOB A x\nJOB B x\nJOB C x\nRETRY A 1\n", Limits(max_jobs=1, **more))
+    assert told(Begin()) == ["submit A"]
+    ran, said = "", told.job("A", code=1)
+    for _ in range(3):
+        name = said[0].split()[1]
+        ran += name[0]
+        said = told.job(name[0], attempt=int(name[0] == "A"))
+    assert ran == order
+
+
+def test_what_became_ready_last_comes_first():
+    told = Told("JOB A x\nJOB B x\nJOB C x\n", Limits(max_jobs=1, depth_first=True))
+    assert told(Begin()) == ["submit C"]
+    assert told.job("C") == ["submit B"]
+
+
+@pytest.mark.parametrize(("anew", "retries"), [(True, 3), (False, 1)])
+def test_retries_after_a_rescue(anew, retries):
+    told = Told("JOB A x\nRETRY A 3\n")
+    told(Begin())
+    told.job("A", code=1)
+    told.job("A", code=1, attempt=1)
+    assert f"RETRY A {retries}" in list(rescue_lines(told.run, 0.0, anew=anew))
