@@ -2,7 +2,8 @@
 
 A knob that is declared in this package and stands in neither table has effect. shared.config.effects reads them.
 Tests compare the tables with what the code reads, with the names that HTCondor's manual has, and with those that its
-library knows: a knob that gets its effect leaves its table in the same change.
+library knows: a knob that gets its effect leaves its table in the same change. It is long, as
+HTCondor has so many knobs.
 
 In a name, `<SUBSYS>` stands for a daemon of HTCondor's, `<N>` for a number, and anything else in angle brackets for one
 or more letters, digits, dots and underscores.
