@@ -238,8 +238,9 @@ class Endpoint:
 
     def __init__(self, folder: Path) -> None:
         self.input, self.output = folder / "input", folder / "output"
-        self.input.mkdir()
-        self.output.mkdir()
+        self.checkpoint = folder / "checkpoint"
+        for place in (self.input, self.output, self.checkpoint):
+            place.mkdir()
         self.credentials: dict[str, bytes] = {}  # by the names of their files
         self.status = 0  # refuse with this one, if any
         self.received = self.refused = 0
@@ -248,6 +249,7 @@ class Endpoint:
         app = web.Application(client_max_size=0)
         app.add_routes([web.get("/run/input", self.get), web.put("/run/output", self.put)])
         app.add_routes([web.get("/run/credentials", self.get_credentials)])
+        app.add_routes([web.get("/run/checkpoint", self.get), web.put("/run/checkpoint", self.put)])
         self.runner = web.AppRunner(app)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
@@ -274,7 +276,7 @@ class Endpoint:
             return refusal
         answer = web.StreamResponse()
         await answer.prepare(request)
-        async for chunk in write_bundle([Source(path, path.name) for path in sorted(self.input.iterdir())]):
+        async for chunk in write_bundle([Source(path, path.name) for path in sorted(self._place(request).iterdir())]):
             await answer.write(chunk)
         await answer.write_eof()
         return answer
@@ -282,9 +284,14 @@ class Endpoint:
     async def put(self, request):
         if refusal := self.refusal(request):
             return refusal
-        await read_bundle(request.content.iter_any(), self.output)
+        await read_bundle(request.content.iter_any(), self._place(request))
         self.received += 1
         return web.Response(text="ok")
+
+    def _place(self, request):
+        if request.path.endswith("/checkpoint"):
+            return self.checkpoint
+        return self.input if request.method == "GET" else self.output
 
     def text(self, name):
         return (self.output / name).read_text()

@@ -84,6 +84,7 @@ _PROTECTED: Final = """
     ExitStatus TerminationPending HoldReason HoldReasonCode HoldReasonSubCode ReleaseReason RemoveReason
     LastHoldReason LastHoldReasonCode LastHoldReasonSubCode VacateReason AutoClusterId AutoClusterAttrs
     ShadowBday StageInStart StageInFinish StageOutStart StageOutFinish SpooledOutputFiles
+    CheckpointNumber NumCkpts LastCkptTime
     JobCoolDownExpiration MATCH_EXP_Recorded LastMatchTime LastRejMatchTime LastRejMatchReason ScheddName
     SubmitterName RoostMatchedSlot RoostTrace JobMaterializeItemCount JobMaterializeNextProcId JobMaterializeNextRow
     JobMaterializePaused JobMaterializePauseReason JobMaterializeDigestFile JobMaterializeItemsFile

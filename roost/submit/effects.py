@@ -33,17 +33,13 @@ class WithoutEffect:
     asks: object = None
 
 
-_NO_CHECKPOINTS = "no execution point takes checkpoints of a job that goes on: leave it out"
+_NO_CHECKPOINTS = "no execution point saves virtual machines that go on: leave it out"
 _NO_SCRIPTS = "only the program runs: call the other one in a script that is the executable"
 _ONE_PRIORITY = "a user's jobs go by priority, then by age: set priority"
 _NO_ENCRYPTION = "transfers are encrypted for all files or none, by the pool (docs/tls.md): leave it out"
 
 #: Attribute of the job -> what nobody does about it.
 TABLE: Final[Mapping[str, WithoutEffect]] = {
-    "SuccessCheckpointExitCode": WithoutEffect("checkpoint_exit_code", _NO_CHECKPOINTS, refused=True),
-    "SuccessCheckpointExitBySignal": WithoutEffect("+SuccessCheckpointExitBySignal", _NO_CHECKPOINTS, refused=True),
-    "SuccessCheckpointExitSignal": WithoutEffect("+SuccessCheckpointExitSignal", _NO_CHECKPOINTS, refused=True),
-    "WantFTOnCheckpoint": WithoutEffect("checkpoint_exit_code", _NO_CHECKPOINTS, refused=True),
     "PreCmd": WithoutEffect("+PreCmd", _NO_SCRIPTS, refused=True),
     "PostCmd": WithoutEffect("+PostCmd", _NO_SCRIPTS, refused=True),
     "RequestedChroot": WithoutEffect(
@@ -67,7 +63,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "JobStarterDebug": WithoutEffect("starter_debug", "the startd's log stays as it is"),
-    "TransferCheckpoint": WithoutEffect("transfer_checkpoint_files", _NO_CHECKPOINTS),
     "ScitokensFile": WithoutEffect("scitokens_file", "list it in transfer_input_files, or see `roost store-cred`"),
     "DelegateJobGSICredentialsLifetime": WithoutEffect(
         "delegate_job_GSI_credentials_lifetime", "there are no proxy certificates"
@@ -135,7 +130,7 @@ COMMANDS: Final = (
 #: A part of what HTCondor does goes by these: which one.
 PART: Final = (
     Answer(
-        "`use FEATURE : OnlyRegisteredCheckpointDestinations` holds jobs to it; no execution point takes checkpoints",
+        "`use FEATURE : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
         "checkpoint_destination",
     ),
     Answer("services by their names, without handles", "use_oauth_services"),

@@ -192,8 +192,17 @@ def transfer(c: Commands, out: Attributes) -> None:
             out[attribute] = answer
     _keys(c, out)
     c.boolean("skip_filechecks")
+    if "CheckpointDestination" in out:
+        c.warn(
+            "checkpoint_destination has no effect: checkpoints are kept at the access point", "checkpoint_destination"
+        )
     code = c.integer("checkpoint_exit_code")
     if code is not None:
+        if should == "NO":
+            c.warn(
+                "checkpoint_exit_code has no effect with should_transfer_files = NO: the first checkpoint is the end",
+                "checkpoint_exit_code",
+            )
         out["SuccessCheckpointExitCode"] = code
         out["WantFTOnCheckpoint"] = True
     schemes = {

@@ -100,7 +100,7 @@ UNSET: Final = (
 PART: Final = (
     Answer(
         "it is as it was when the job was submitted, and nothing goes by it",
-        "CurrentHosts MaxHosts MinHosts NumCkpts NumRestarts NumSystemHolds",
+        "CurrentHosts MaxHosts MinHosts NumRestarts NumSystemHolds",
     ),
     Answer("jobs in Docker have it", "BlockReadKbytes BlockWriteKbytes"),
     Answer("offline and absent machines have it, no job", "Absent"),

@@ -25,7 +25,7 @@ NEVER: Final = (
     Answer("it is of Windows", "DotNetVersions WindowsBuildNumber WindowsMajorVersion WindowsMinorVersion"),
     Answer(
         "no execution point takes checkpoints of a job that goes on",
-        "HasCheckpointing HasSelfCheckpointTransfers LastPeriodicCheckpoint",
+        "HasCheckpointing LastPeriodicCheckpoint",
     ),
     Answer("no execution point encrypts scratch directories", "HasEncryptExecuteDirectory HasPerFileEncryption"),
     Answer("jobs come from access points only", "HasJICLocalConfig HasJICLocalStdin"),

@@ -38,6 +38,7 @@ class Extraction:
         self.limit_bytes = limit_bytes
         self.entries: list[Entry] = []
         self.received = 0  # bytes of content
+        self._came = 0  # members: without the directories above them that have no entry of their own
         self._buffer = bytearray()
         self._kinds: dict[str, str] = {}  # what each name already is: a link must not become a directory
         self._records: dict[str, str] = {}  # of the pax header before the member
@@ -186,14 +187,13 @@ class Extraction:
                 raise TransferError(f"{entry.name}: damaged on the way (its SHA-256 differs); send it again")
         elif COUNT_KEY in records and not self._waiting_for_sum:
             self._announced = _number(records[COUNT_KEY])
-            if self._announced != len(self.entries):
-                raise TransferError(
-                    f"{len(self.entries)} members arrived where {self._announced} were sent; send it again"
-                )
+            if self._announced != self._came:
+                raise TransferError(f"{self._came} members arrived where {self._announced} were sent; send it again")
         else:
             raise TransferError(f"damaged after {len(self.entries)} members: a header in the wrong place")
 
     def _begin(self, info: tarfile.TarInfo) -> None:
+        self._came += 1
         parts = check_name(info.name)
         name = "/".join(parts)
         for depth in range(1, len(parts)):

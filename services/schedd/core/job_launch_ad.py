@@ -184,6 +184,11 @@ def is_container_job(ad: ClassAd) -> bool:
     )
 
 
+def wants_checkpoints(ad: ClassAd) -> bool:
+    """Whether the job saves its work: the access point keeps it, so files must travel."""
+    return ad.eval("WantFTOnCheckpoint") is True or ad.eval_string("WhenToTransferOutput") == "ON_EXIT_OR_EVICT"
+
+
 def wants_transfer(ad: ClassAd, slot: ClassAd, *, spooled: bool) -> bool:
     """Whether files travel: ShouldTransferFiles YES, or IF_NEEDED (the default) and the slot does not see the schedd's
     files (another FileSystemDomain, a container, or a spooled job), or some go by URL."""
@@ -195,4 +200,10 @@ def wants_transfer(ad: ClassAd, slot: ClassAd, *, spooled: bool) -> bool:
     domain, theirs = ad.eval("FileSystemDomain"), slot.eval("FileSystemDomain")
     same = isinstance(domain, str) and isinstance(theirs, str) and domain.lower() == theirs.lower()
     # Credentials come the same way.
-    return not same or is_container_job(ad) or bool(ad.eval_string("OAuthServicesNeeded")) or goes_by_url(ad)
+    return (
+        wants_checkpoints(ad)
+        or not same
+        or is_container_job(ad)
+        or bool(ad.eval_string("OAuthServicesNeeded"))
+        or goes_by_url(ad)
+    )

@@ -3,6 +3,8 @@
     GET  /runs/<job>/<attempt>/input    what the run takes along          (the run's token)
     PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
     PUT  /runs/<job>/<attempt>/stream/<out or err>?at=N  a piece of its output, N bytes from the beginning  (the same)
+    GET  /runs/<job>/<attempt>/checkpoint  the last whole checkpoint, perhaps of nothing  (the same)
+    PUT  /runs/<job>/<attempt>/checkpoint  a new one                  (the same)
     POST /runs/<job>/<attempt>/signed   URLs of the job's, signed with its owner's keys, as JSON  (the same)
     PUT  /sandbox/<job or cluster>      input of spooled jobs             (a token of FetchFiles or SubmitJobs)
     GET  /sandbox/<job>                 output of a spooled job           (a token of FetchFiles)
@@ -48,7 +50,7 @@ from services.schedd.core.imports import held_once_spooled
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
 from services.schedd.core.transfer_queue import TransferQueue
-from services.schedd.io import job_trace, spool
+from services.schedd.io import checkpoints, job_trace, spool
 from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queue_db import rows
@@ -154,6 +156,8 @@ class FileServer:
                 web.get("/runs/{job}/{attempt}/input", self._input),
                 web.put("/runs/{job}/{attempt}/output", self._output),
                 web.put("/runs/{job}/{attempt}/stream/{name}", self._piece),
+                web.get("/runs/{job}/{attempt}/checkpoint", self._last_checkpoint),
+                web.put("/runs/{job}/{attempt}/checkpoint", self._checkpoint),
                 web.post("/runs/{job}/{attempt}/signed", self._sign),
                 web.put("/sandbox/{job}", self._upload),
                 web.get("/sandbox/{job}", self._download),
@@ -387,6 +391,57 @@ class FileServer:
             self._arrived(job.id, run)
             await self.updates.commit()
 
+    async def _last_checkpoint(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request)
+        sources = await asyncio.to_thread(checkpoints.sources, self.updates.spool, job)
+        async with self._travelling(job, run, "input"):
+            return await _stream(request, sources)
+
+    async def _checkpoint(self, request: web.Request) -> web.StreamResponse:
+        """Take a checkpoint: it is the job's once its number is committed, and the one before it goes then."""
+        job, run = self._run(request)
+        key = (job.id, run.attempt)
+        if key in self._receiving:
+            raise web.HTTPServiceUnavailable(text="files of this run are being received already")
+        self._receiving.add(key)
+        try:
+            async with self._travelling(job, run, "output"):
+                await self._keep_checkpoint(request, job, run)
+        except NoRoom as error:
+            self.updates.context.log.warning("checkpoint_waits_for_room", job_id=str(job.id), reason=str(error))
+            await _discard_rest(request)
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
+        except ConnectionResetError as error:
+            raise web.HTTPBadRequest(text="the checkpoint broke off") from error
+        except TooLarge as error:
+            await _discard_rest(request)
+            raise _too_large(f"{OUTPUT}: {error}", self._limit(job, OUTPUT)) from error
+        except (TransferError, OSError, ValueError) as error:
+            await _discard_rest(request)
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        finally:
+            self._receiving.discard(key)
+        return web.Response()
+
+    async def _keep_checkpoint(self, request: web.Request, job: Job, run: Shadow) -> None:
+        updates, spool_folder = self.updates, self.updates.spool
+        incoming = spool_folder / "incoming"
+        await asyncio.to_thread(private_files.make_directory, incoming)
+        async with self._taking(request, incoming, self._limit(job, OUTPUT)) as extraction:
+            entries = extraction.finish()
+            number = await asyncio.to_thread(checkpoints.put_by, spool_folder, job.id, extraction.staging)
+        if job.shadow is not run or self.table.get(job.id) is not job:
+            raise TransferError("the run is over; its checkpoint is not wanted any more")
+        taken = job.ad.eval("NumCkpts")
+        job.ad[checkpoints.NUMBER] = number
+        job.ad["NumCkpts"] = (taken if isinstance(taken, int) else 0) + 1
+        job.ad["LastCkptTime"] = int(updates.now())
+        updates.queue.put(job)
+        await updates.commit()
+        self.counts.bytes.add("checkpoint", count=sum(entry.size for entry in entries))
+        updates.context.log.info("checkpoint_kept", job_id=str(job.id), attempt=run.attempt, number=number)
+        await asyncio.to_thread(checkpoints.keep_only, spool_folder, job.id, number)
+
     async def _piece(self, request: web.Request) -> web.StreamResponse:
         """A piece of what the job says, for its file. What is refused travels with the other output, and is judged
         then."""
@@ -485,6 +540,9 @@ class FileServer:
                 self.updates.queue.drop_output(JobId(cluster, proc))
         await self.updates.commit()
         await asyncio.to_thread(shutil.rmtree, self.updates.spool / "incoming", True)
+        await asyncio.to_thread(
+            checkpoints.sweep, self.updates.spool, lambda job_id: self.table.get(job_id) is not None
+        )
 
     # Spooled sandboxes
 

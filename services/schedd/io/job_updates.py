@@ -49,7 +49,7 @@ from services.schedd.core.notification import mail_of, wants_mail
 from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue, stop_how
 from services.schedd.core.run_statistics import LOST, RunStatistics
 from services.schedd.core.start_rules import offer, start_or_not
-from services.schedd.io import job_trace
+from services.schedd.io import checkpoints, job_trace
 from services.schedd.io.claim_table import ClaimTable
 from services.schedd.io.mailer import Mailer, MailRoute
 from services.schedd.io.queue_db import QueueDamaged, QueueDatabase
@@ -57,7 +57,7 @@ from services.schedd.io.user_log import UserLog
 from services.schedd.settings import Settings
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
-from shared.classad import ClassAd
+from shared.classad import UNDEFINED, ClassAd
 from shared.classad.expr import fold
 from shared.config.knobs.base import to_list
 from shared.counters import LONG_S, WORK_S, CountsBy, Durations
@@ -582,6 +582,8 @@ class JobUpdates:
             record = as_text(shown).encode(errors="surrogateescape")
             self.record_all([(path, record)])
         cluster = job.cluster
+        if job.ad.eval(checkpoints.NUMBER) is not UNDEFINED:
+            self._clean(checkpoints.folder_of(self.spool, job.id))
         last = self.table.forget(job)
         if last:
             self._drop(cluster)

@@ -77,6 +77,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "UidDomain": settings.uid_domain,
             "HasFileTransfer": True,
             "HasFileTransferPluginMethods": "",
+            "HasSelfCheckpointTransfers": True,
             "HasIOProxy": False,
             "HasJobDeferral": True,
             "HasReconnect": True,

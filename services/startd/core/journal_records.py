@@ -48,6 +48,9 @@ class RunRecord:
     ended_boottime: float = 0.0
     ended_at: float = 0.0
     cores: tuple[int, ...] = ()  # that its job is bound to
+    launches: int = 1  # of the job's program: one more after each checkpoint that it ended with
+    earlier_user_s: float = 0.0  # processor time of those before
+    earlier_sys_s: float = 0.0
     streams: list[str] = field(default_factory=list)  # of its output that have begun at the access point
 
     @property

@@ -12,7 +12,7 @@ import aiohttp
 from structlog.stdlib import BoundLogger
 
 from services.startd.core.journal_records import RunRecord
-from services.startd.core.run.exit_status import output_of, unsent
+from services.startd.core.run.exit_status import Output, checkpoint_of, output_of, saves_when_evicted, unsent
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT, Launch
 from services.startd.core.run.manifest import AFTER, BEFORE, ENVIRONMENT, directory_of
@@ -145,6 +145,71 @@ class FileTransfer:
             await self._noted(manifest.list_scratch, directory, BEFORE)
         record.before = _top_files(self._scratch)
 
+    async def fetch_checkpoint(self, job: ClassAd) -> None:
+        """What an earlier run saved, over the input. What it did not change counts as changed: it is the job's work.
+        Raises RunFailed."""
+        if not isinstance(job.eval("CheckpointNumber"), int):
+            return
+        record = self._record
+        try:
+            received = await self._while_wanted(
+                lambda: fetch(
+                    self._session(),
+                    record.transfer_url,
+                    record.transfer_token,
+                    self._scratch,
+                    what="checkpoint",
+                    tls=self._context.transfer_tls,
+                )
+            )
+        except TransferRefused as error:
+            raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
+        except InTheClear as error:
+            raise Fault.IN_THE_CLEAR.failure(f"checkpoint: {error}") from error
+        except (NoRoom, TransferUnavailable) as error:
+            raise Fault.EXECUTE_FULL.failure(f"the checkpoint does not come: {error}") from error
+        except TransferError as error:
+            raise Fault.BAD_INPUT.failure(f"checkpoint: {error}") from error
+        record.usage["bytes_received"] = record.usage.get("bytes_received", 0) + received.bytes
+        self._context.counts.files.bytes.add("checkpoint", count=received.bytes)
+
+    async def save(self, job: ClassAd, *, streams: bool) -> None:
+        """Send what the job has saved to its access point, which has it for good when this returns. streams: with what
+        it said. Raises RunFailed, TransferUnavailable: no time was left for it."""
+        record = self._record
+        limit = limit_of(job, OUTPUT)
+        try:
+            sources = self._standard_streams() if streams else []
+            sources += await self._chosen(checkpoint_of(job))
+            sent = await self._while_wanted(
+                lambda: send(
+                    self._session(),
+                    record.transfer_url,
+                    record.transfer_token,
+                    sources,
+                    what="checkpoint",
+                    limit_bytes=limit,
+                    tls=self._context.transfer_tls,
+                )
+            )
+        except TransferRefused as error:
+            if error.status in _NOT_WANTED:
+                raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
+            raise Fault.NO_CHECKPOINT.failure(f"checkpoint: {error}") from error
+        except InTheClear as error:
+            raise Fault.IN_THE_CLEAR.failure(f"checkpoint: {error}") from error
+        except TransferError as error:
+            raise Fault.NO_CHECKPOINT.failure(f"checkpoint: {error}") from error
+        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + sent.bytes
+        self._context.counts.files.bytes.add("checkpoint", count=sent.bytes)
+        self._log.info("checkpoint_sent", bytes=sent.bytes)
+
+    async def _chosen(self, output: Output) -> list[Source]:
+        """Raises RunFailed."""
+        if output.listed is None:
+            return await asyncio.to_thread(self._changed_files)
+        return [self._source(*_listed(self._scratch, name, output.flatten)) for name in output.listed]
+
     def _tell_input(self, job: ClassAd, bundle: tuple[int, int], results: Results) -> None:
         self._bundle = bundle
         if goes_by_url(job):
@@ -187,11 +252,10 @@ class FileTransfer:
         output = output_of(job, outcome.exit_code, ended_by_itself=by_itself, asked=asked)
         if output is None or (outcome.exit_code is None and outcome.exit_signal is None):
             return outcome
+        if saves_when_evicted(job, outcome) and not asked:
+            return await self._save_evicted(job, outcome)
         sources = [source for source in self._standard_streams() if source.name not in arrived]
-        if output.listed is None:
-            sources += await asyncio.to_thread(self._changed_files)
-        else:
-            sources += [self._source(*_listed(self._scratch, name, output.flatten)) for name in output.listed]
+        sources += await self._chosen(output)
         if directory := directory_of(job):
             await self._noted(manifest.list_scratch, directory, AFTER)
             path = self._scratch / directory
@@ -237,6 +301,20 @@ class FileTransfer:
             self._reports.extras["TransferOutputStats"] = told
         self._context.counts.files.bytes.add("output", count=sent.bytes)
         return outcome.model_copy(update={"output_committed": True})
+
+    async def _save_evicted(self, job: ClassAd, outcome: JobExit) -> JobExit:
+        timer = self._reports.later("transferring-output")
+        try:
+            await self.save(job, streams=False)
+        except RunFailed as error:
+            return _with(outcome, error.exit()) if error.kind == "hold" else error.exit()
+        except TransferUnavailable as error:
+            return _with(
+                outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", unsent(outcome, self._orders.stop, str(error)))
+            )
+        finally:
+            timer.cancel()
+        return outcome
 
     async def _send_by_url(
         self, job: ClassAd, files: list[tuple[Source, str]], launch: Callable[[], Launch]

@@ -18,7 +18,7 @@ from typing import Any
 
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.run import deferral, run_times
-from services.startd.core.run.exit_status import Stop, StopOrder, exit_of, left
+from services.startd.core.run.exit_status import Stop, StopOrder, exit_of, is_checkpoint, left
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_hooks import Hook, Progress, changed_job
 from services.startd.core.run.job_launch import (
@@ -46,6 +46,7 @@ from shared import tracing
 from shared.classad import ClassAd
 from shared.job_signals import kill_signal
 from shared.messages.claims import JobExit, JobReport, JobReportAck
+from shared.transfer.errors import TransferUnavailable
 
 #: Errors of a machine whose disks, memory or descriptors are at their end, whatever the job.
 _MACHINE_ERRNOS = frozenset(
@@ -254,6 +255,16 @@ class Run:
             if self.stop_order is not None:
                 await self._end_processes()
             end = await self.launcher.finished(self.record.name)
+            while is_checkpoint(self.job, end) and self.record.transfer_url and not self._orders.fast.is_set():
+                self._note_usage(end)
+                try:
+                    await self._files.save(self.job, streams=True)
+                except TransferUnavailable:
+                    break  # it has to leave: the checkpoint before this one stays
+                if self.stop_order is not None:
+                    break
+                await self._launch_again()
+                end = await self.launcher.finished(self.record.name)
             self._note_usage(end)
             outcome = exit_of(end, *self._orders.reason())
             await self._exit_hook(outcome)
@@ -320,6 +331,7 @@ class Run:
             launch = self._with_credentials(launch)
         if record.transfer_url:
             await self._files.fetch_by_url(self.job, launch)
+            await self._files.fetch_checkpoint(self.job)
         if self.hooks.has(Hook.PREPARE_JOB):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
         for name, ad in ((JOB_AD, self.job), (MACHINE_AD, machine_ad)):
@@ -342,12 +354,37 @@ class Run:
         self.context.save(record, soon=not record.transfer_url)
         self._reports.began(ClassAd(started.updates) if started.updates else None)
 
+    async def _launch_again(self) -> None:
+        """The program saved its work and ended: it goes on where it was. Raises RunFailed."""
+        record, before = self.record, self.record.name
+        usage = record.usage
+        record.earlier_user_s, record.earlier_sys_s = usage.get("user_cpu_s", 0.0), usage.get("sys_cpu_s", 0.0)
+        record.launches += 1
+        record.name = f"{before.partition('#')[0]}#{record.launches}"
+        record.launched = False
+        self.context.save(record)  # a life that finds this begins anew, with the checkpoint
+        await self.launcher.forget(before)
+        launch = self.launch()
+        await self.launcher.prepare(launch)
+        started = await self.launcher.start(replace(launch, lease_s=self.context.lease_left(record.claim_id)))
+        record.launched = True
+        if (left_s := self.context.lease_left(record.claim_id)) is not None:
+            self.launcher.lease({record.name: left_s})
+        record.pid = started.pid
+        self._log.info("run_goes_on", launches=record.launches, pid=started.pid)
+        self.context.save(record)
+        self._tell_running(started.updates)
+        if self.stop_order is not None:  # it came meanwhile
+            self._signalled = False
+            await self._end_processes()
+
     def _describe(self, machine_ad: ClassAd) -> Launch:
         """Raises RunFailed."""
         choice = choose(self.job, machine_ad, self.context.settings().launchers)
         launch = describe(self.job, self._place(machine_ad), choice)
         account = self.context.isolation.account(self.record.slot, self.job)
-        launch = replace(launch, account=account, cores=self.record.cores)
+        resumed = self.record.launches > 1 or isinstance(self.job.eval("CheckpointNumber"), int)
+        launch = replace(launch, account=account, cores=self.record.cores, append=launch.append or resumed)
         self.record.launcher = choice.launcher
         names = ("_CONDOR_SCRATCH_DIR", "_CONDOR_SLOT", "_CONDOR_JOB_AD", "_CONDOR_MACHINE_AD", "_CONDOR_JOB_IWD")
         self._hook_site = HookSite(
@@ -458,8 +495,8 @@ class Run:
         if self.ended or self._over or not seen.procs:
             return None
         usage = self.record.usage
-        usage["user_cpu_s"] = max(seen.user_cpu_s, usage.get("user_cpu_s", 0.0))
-        usage["sys_cpu_s"] = max(seen.sys_cpu_s, usage.get("sys_cpu_s", 0.0))
+        usage["user_cpu_s"] = max(seen.user_cpu_s + self.record.earlier_user_s, usage.get("user_cpu_s", 0.0))
+        usage["sys_cpu_s"] = max(seen.sys_cpu_s + self.record.earlier_sys_s, usage.get("sys_cpu_s", 0.0))
         usage["image_size_kib"] = max(seen.image_size_kib, usage.get("image_size_kib", 0))
         resident_kib = max(seen.resident_set_kib, seen.resident_peak_kib)
         usage["resident_set_kib"] = max(resident_kib, usage.get("resident_set_kib", 0))
@@ -480,12 +517,13 @@ class Run:
 
     def _note_usage(self, end: Finished) -> None:
         usage = self.record.usage
-        usage["user_cpu_s"] = max(end.user_cpu_s, usage.get("user_cpu_s", 0.0))
-        usage["sys_cpu_s"] = max(end.sys_cpu_s, usage.get("sys_cpu_s", 0.0))
+        usage["user_cpu_s"] = max(end.user_cpu_s + self.record.earlier_user_s, usage.get("user_cpu_s", 0.0))
+        usage["sys_cpu_s"] = max(end.sys_cpu_s + self.record.earlier_sys_s, usage.get("sys_cpu_s", 0.0))
         usage["resident_set_kib"] = max(end.max_rss_kib, usage.get("resident_set_kib", 0))
         usage["image_size_kib"] = max(usage["resident_set_kib"], usage.get("image_size_kib", 0))
         usage["memory_mib"] = -(-usage["resident_set_kib"] // 1024)
-        self.record.started_at = end.started_at or self.record.started_at
+        if self.record.launches == 1:
+            self.record.started_at = end.started_at or self.record.started_at
         self._last_updates = ClassAd(end.updates) if end.updates else None
 
     # -- after

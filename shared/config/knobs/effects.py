@@ -522,7 +522,7 @@ NONE: Final = (
         told=False,
     ),
     Answer(
-        "no execution point takes checkpoints of a job that goes on",
+        "checkpoints are kept at the access point, and go with their jobs",
         "CHECKPOINT_CLEANUP_TIMEOUT MAX_CHECKPOINT_CLEANUP_PROCS SCHEDD_CHECKPOINT_CLEANUP_TIMEOUT "
         "CHECK_REACTIVATE_AFTER_CHECKPOINT",
     ),
@@ -774,7 +774,7 @@ PART: Final = (
         "DAEMON_LIST",
     ),
     Answer(
-        "`use FEATURE : OnlyRegisteredCheckpointDestinations` holds jobs to it; no execution point takes checkpoints",
+        "`use FEATURE : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
         "CHECKPOINT_DESTINATION_MAPFILE",
     ),
     Answer(

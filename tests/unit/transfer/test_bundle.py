@@ -157,6 +157,12 @@ async def test_nothing_is_written_through_a_link_that_was_there(root, tmp_path):
     assert listing(outside) == []
 
 
+async def test_a_file_may_come_without_the_directories_above_it(root, tmp_path):
+    (tmp_path / "deep").write_text("x")
+    await receive(await packed([Source(tmp_path / "deep", "a/b/deep", follow=True)]), root)
+    assert listing(root) == ["a", "a/b", "a/b/deep"]
+
+
 async def test_a_name_may_not_come_twice(root):
     with pytest.raises(TransferError, match="twice"):
         await receive(honest((member("a"), b"1"), (member("a"), b"2")), root)

@@ -45,6 +45,31 @@ def output_of(job: ClassAd, exit_code: int | None, *, ended_by_itself: bool, ask
     return Output(None, flatten)
 
 
+def is_checkpoint(job: ClassAd, end: Finished) -> bool:
+    """Whether a program that ended so has saved its work, and is to go on (manual: self-checkpointing jobs)."""
+    if job.eval("WantFTOnCheckpoint") is not True or end.hold_code or end.trouble:
+        return False
+    if job.eval("SuccessCheckpointExitBySignal") is True:
+        wanted, found = job.eval("SuccessCheckpointExitSignal"), end.exit_signal
+    else:
+        wanted, found = job.eval("SuccessCheckpointExitCode"), end.exit_code
+    return found is not None and not isinstance(wanted, bool) and wanted == found
+
+
+def checkpoint_of(job: ClassAd) -> Output:
+    """What is saved: TransferCheckpoint, under the names that it has; else what an end would send."""
+    listed = job.eval("TransferCheckpoint")
+    if isinstance(listed, str):
+        return Output(tuple(name for name in (part.strip() for part in listed.split(",")) if name), flatten=False)
+    output = output_of(job, None, ended_by_itself=False, asked=True)
+    return Output(output.listed if output is not None else None, flatten=False)
+
+
+def saves_when_evicted(job: ClassAd, outcome: JobExit) -> bool:
+    """Whether what such a run has made so far goes with the job to its next run (manual: ON_EXIT_OR_EVICT)."""
+    return outcome.reason == "evicted" and job.eval_string("WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT"
+
+
 # ---------------------------------------------------------------- ends
 
 
