@@ -60,10 +60,10 @@ class Settings:
 
 def settings_of(config: str, directory: Path) -> Settings:
     """Of a DAG whose CONFIG is that, or empty. directory: that it is named from. Raises ConfigError, ClientError."""
-    machine = SubmitSettings.from_config(tool_config("SUBMIT"))
-    own = config or machine.dagman_config_file or ""
+    knobs = SubmitSettings.from_config(tool_config("SUBMIT"))
+    own = config or knobs.dagman_config_file or ""
     if not own:
-        return Settings(machine)
+        return Settings(knobs)
     path = directory / own
     if not path.is_file():
         raise config_error(f"CONFIG {path}: there is no such file", None, "correct its name")
