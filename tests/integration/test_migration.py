@@ -101,7 +101,7 @@ CONFIG = """\
 ! MAX_SCHEDD_LOG = 10000000
 ! SHADOW_LOG = $(LOG)/ShadowLog
 ! FLOCK_TO = other.example
-! DAGMAN_MAX_JOBS_IDLE = 1000
+  DAGMAN_MAX_JOBS_IDLE = 1000
 """
 #: A macro of somebody's own is not told of, whatever its name.
 OWN = "RUN_DIR_OF_OURS"

@@ -226,7 +226,7 @@ def test_an_analysis_of_a_job_leaves_a_dear_machine_out_and_goes_on():
     began = time.thread_time()
     (report,) = Analyzer().jobs(packed, PoolState(NOW, dict.fromkeys(packed, "claim")), [AnalyzedJob(job)], "")
     assert time.thread_time() - began < 3.0
-    assert report["outcomes"]["available"] == 3
+    assert report["outcomes"]["free"] == 3
 
 
 def test_a_what_if_ends_with_the_limit_that_it_met():
