@@ -182,7 +182,7 @@ def _impossible(needs: Requirements, found: tuple[Suggestion, ...]) -> str:
     if len(changes) == 1 and changes[0].action == "set":
         (one,) = changes
         return (
-            f"No slot satisfies its Requirements: {one.what} is {one.was}, and with {one.to} "
+            f"No slot satisfies its Requirements: {one.what} is {one.was}, and if it were {one.to}, "
             f"{so_many(found[0].gains)} would; it does not run as things are."
         )
     none = [each.conjunct.text for each in needs.mine if not each.emptied.any()]

@@ -90,8 +90,8 @@ def test_too_much_memory_is_one_change_though_two_conditions_fail():
     assert found.suggestions == (Suggestion((Change("set", "RequestMemory", to="65536", was="999999"),), 2),)
     assert found.capacity == 0
     assert found.verdict == (
-        "No slot satisfies its Requirements: RequestMemory is 999999, and with 65536 2 slots would; it does not run as "
-        "things are."
+        "No slot satisfies its Requirements: RequestMemory is 999999, and if it were 65536, 2 slots would; it does not "
+        "run as things are."
     )
 
 

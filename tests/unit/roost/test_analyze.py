@@ -59,8 +59,8 @@ def test_a_job_that_never_fits(capsys):
         said(capsys, "analyze 12.0 -jobads jobs.ads")
         == """\
 Job 12.0: idle
-  No slot satisfies its Requirements: RequestMemory is 999999, and with 262144 1 slot would; it does not run as \
-things are.
+  No slot satisfies its Requirements: RequestMemory is 999999, and if it were 262144, 1 slot would; it does not \
+run as things are.
 
   Slots
     6  do not satisfy the job's Requirements
