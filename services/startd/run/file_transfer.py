@@ -28,7 +28,7 @@ from services.startd.run.url_transfer import UrlTransfer
 from shared.classad import ClassAd
 from shared.messages.claims import JobExit
 from shared.transfer.bundle import Source
-from shared.transfer.client import fetch, send
+from shared.transfer.client import Received, fetch, send
 from shared.transfer.errors import InTheClear, NoRoom, TooLarge, TransferError, TransferRefused, TransferUnavailable
 from shared.transfer.limits import INPUT, OUTPUT, limit_of
 from shared.transfer.urls import goes_by_url, input_urls, output_url
@@ -90,16 +90,7 @@ class FileTransfer:
         timer = self._reports.later("transferring-input")
         try:
             with self._context.counts.files.measured("input"):
-                received = await self._while_wanted(
-                    lambda: fetch(
-                        self._session(),
-                        record.transfer_url,
-                        record.transfer_token,
-                        self._scratch,
-                        limit_bytes=limit,
-                        tls=self._context.transfer_tls,
-                    )
-                )
+                received = await self._fetch("input", limit)
         except TransferRefused as error:
             if error.status in _NOT_WANTED:
                 raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
@@ -124,6 +115,21 @@ class FileTransfer:
         if directory:
             await self._noted(manifest.list_scratch, directory, BEFORE)
         record.before = _top_files(self._scratch)
+
+    async def _fetch(self, what: str, limit: int | None = None) -> Received:
+        """What the access point has for this run, into the scratch directory. Raises as `fetch` does, and RunFailed."""
+        record = self._record
+        return await self._while_wanted(
+            lambda: fetch(
+                self._session(),
+                record.transfer_url,
+                record.transfer_token,
+                self._scratch,
+                what=what,
+                limit_bytes=limit,
+                tls=self._context.transfer_tls,
+            )
+        )
 
     async def fetch_by_url(self, job: ClassAd, launch: Launch) -> None:
         """The input that lies elsewhere, once the rest is there. Raises RunFailed."""
@@ -152,16 +158,7 @@ class FileTransfer:
             return
         record = self._record
         try:
-            received = await self._while_wanted(
-                lambda: fetch(
-                    self._session(),
-                    record.transfer_url,
-                    record.transfer_token,
-                    self._scratch,
-                    what="checkpoint",
-                    tls=self._context.transfer_tls,
-                )
-            )
+            received = await self._fetch("checkpoint")
         except TransferRefused as error:
             raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
         except InTheClear as error:
