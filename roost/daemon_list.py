@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shared.config import Config
-from shared.config.daemon_list import kind_of
+from shared.config.daemon_list import QUIET, kind_of
 from shared.config.knobs import KNOBS
 from shared.config.knobs.base import to_list
 from shared.daemon.base import Daemon
@@ -36,8 +36,8 @@ OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
 
 #: Kinds of which every pool has one, and may have more.
 _SEVERAL: Final = frozenset({"COLLECTOR", "NEGOTIATOR", "SCHEDD", "STARTD"})
-#: Names that HTCondor's files list, and that nothing has to be started for here. HAD: each negotiator has its own.
-_QUIET: Final = frozenset({"MASTER", "SHARED_PORT", "REPLICATION", "TRANSFERER", "PROCD", "KBDD", "HAD"})
+#: HAD: each negotiator has its own.
+_QUIET: Final = QUIET | {"HAD"}
 
 #: Options of HTCondor's daemons that mean what is so anyway.
 _OF_COURSE: Final = frozenset({"-f", "-foreground", "-t", "-term", "-b", "-background"})

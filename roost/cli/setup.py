@@ -57,9 +57,7 @@ def run(command: str, argv: list[str]) -> int:
 
 
 def _show(name: str, *, authority: bool) -> None:
-    point = ExecutionPoint(
-        name, sys.executable, str(execution_point.IDENTITIES / f"startd.{name}/gateways.pem"), authority
-    )
+    point = ExecutionPoint(name, sys.executable, _keys(name), authority)
     for file in execution_point.files(point, _SECRET):
         say(f"--- {file.path} ({file.mode:04o}{', unless there is one' if file.once else ''})\n{file.text}")
 
@@ -103,10 +101,14 @@ def _set_up(parsed: Parsed, root: Path, name: str) -> list[str]:
     machine.below(root, execution_point.CONFIGURATION.parent).mkdir(parents=True, exist_ok=True, mode=0o755)
     place = machine.below(root, execution_point.IDENTITIES)
     done = enrolment.join(parsed.one("pool") or None, "startd", name, token, place)
-    keys = str(execution_point.IDENTITIES / f"startd.{name}" / enrolment.KEYS) if done.keys else ""
+    keys = _keys(name) if done.keys else ""
     point = ExecutionPoint(name, sys.executable, keys, bool(authority))
     written += machine.write(execution_point.files(point, done.url), root)
     return [str(path) for path in written]
+
+
+def _keys(name: str) -> str:
+    return str(execution_point.identity(name) / enrolment.KEYS)
 
 
 def _start(name: str) -> int:

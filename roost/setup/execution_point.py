@@ -49,9 +49,14 @@ def files(machine: ExecutionPoint, url: str) -> list[File]:
     ]
 
 
+def identity(name: str) -> PurePosixPath:
+    """The directory of a startd's user of the broker, where enrolling puts it."""
+    return IDENTITIES / f"startd.{name}"
+
+
 def environment(machine: ExecutionPoint) -> PurePosixPath:
     """The file of what nobody else is to read."""
-    return IDENTITIES / f"startd.{machine.name}" / "environment"
+    return identity(machine.name) / "environment"
 
 
 def _first() -> str:

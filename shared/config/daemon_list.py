@@ -8,6 +8,8 @@ from typing import Final
 
 from shared.config.config import Config
 
+#: Names that HTCondor's files list, and that nothing has to be started for here.
+QUIET: Final = frozenset({"MASTER", "SHARED_PORT", "REPLICATION", "TRANSFERER", "PROCD", "KBDD"})
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z0-9_]+)\)")
 
 

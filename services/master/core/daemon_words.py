@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shared.config import Config
-from shared.config.daemon_list import kind_of
+from shared.config.daemon_list import QUIET, kind_of
 from shared.config.knobs.base import to_list
 from shared.job_text import BadJobText, arguments, environment, quoted
 
@@ -21,8 +21,8 @@ PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
         "ADSTASH": "services.adstash",
     }
 )
-#: Names that HTCondor's files list, and that nothing has to be started for here.
-QUIET: Final = frozenset({"MASTER", "SHARED_PORT", "REPLICATION", "TRANSFERER", "PROCD", "KBDD", "CREDD"})
+#: CREDD: tokens are kept by `roost store-cred`.
+_QUIET: Final = QUIET | {"CREDD"}
 _LOCAL_NAME: Final = frozenset({"-local-name", "--local-name"})
 
 
@@ -49,8 +49,8 @@ def read(config: Config) -> Listed:
     warnings: list[str] = []
     found: dict[str, Program] = {}
     for word in dict.fromkeys(item.upper() for item in to_list(config.get("DAEMON_LIST") or "")):
-        kind = kind_of(config, word, {*PROGRAMS, *QUIET})
-        if kind in QUIET:
+        kind = kind_of(config, word, {*PROGRAMS, *_QUIET})
+        if kind in _QUIET:
             continue
         if kind not in PROGRAMS:
             warnings.append(
