@@ -5,8 +5,10 @@ it asks, and the registrar believes nothing else."""
 import asyncio
 import json
 import os
+import shutil
 import socket
 import stat
+import subprocess
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -18,6 +20,7 @@ from pamqp.commands import Basic
 
 from roost.client import Client
 from roost.errors import ClientError
+from roost.setup.execution_point import UNIT, ExecutionPoint, unit
 from shared.bus import connect
 from shared.bus.amqp.link import Link, guarded
 from shared.bus.api import BusUnavailable, NotAllowed, RemoteFailure
@@ -425,3 +428,12 @@ def test_a_machine_that_is_set_up_starts_as_its_unit_says(world, tmp_path):
             assert startd.wait() == 0
         finally:
             startd.close()
+
+
+def test_systemd_understands_the_unit(tmp_path):
+    path = tmp_path / UNIT
+    path.write_text(unit(ExecutionPoint("node1", "/bin/true")))
+    program = shutil.which("systemd-analyze")
+    assert program, "systemd-analyze is missing (apt-get install systemd); or leave this out: --without servers"
+    done = subprocess.run([program, "verify", path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

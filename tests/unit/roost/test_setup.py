@@ -1,14 +1,12 @@
 import os
-import shutil
 import stat
-import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from roost.cli.main import main
 from roost.setup import machine
-from roost.setup.execution_point import UNIT, ExecutionPoint, File, environment, files, unit
+from roost.setup.execution_point import ExecutionPoint, File, environment, files
 from shared.config import load_config
 
 POINT = ExecutionPoint("node1.example.org", "/opt/roost/bin/python", "/etc/condor/identities/x/gateways.pem", True)
@@ -47,14 +45,6 @@ def test_a_configuration_that_is_there_stays_and_all_else_is_brought_up_to_date(
     again = machine.write(files(POINT, URL.replace("a%40b", "new")), tmp_path)
     assert PurePosixPath("/etc/condor/condor_config") not in again
     assert "new" in machine.below(tmp_path, environment(POINT)).read_text()
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="a machine without systemd")
-def test_systemd_understands_the_unit(tmp_path):
-    path = tmp_path / UNIT
-    path.write_text(unit(ExecutionPoint("node1", "/bin/true")))
-    done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_code_that_others_can_change_is_found(tmp_path):
