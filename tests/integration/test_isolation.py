@@ -1,6 +1,7 @@
 """Walls of process jobs on the real machine: accounts, cgroups, namespaces (rows ISO). Needs root."""
 
 import asyncio
+import errno
 import os
 import pwd
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from services.startd.isolation import manager
 from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, has_cgroups, open_directory
 from tests.nannies import KINDS, use_nannies
 from tests.spec import spec
@@ -400,6 +402,24 @@ async def test_a_job_that_works_in_tmp_sees_the_machines(pool):
         assert report.exit.exit_code == 0, report.exit
         assert (folder / "seen").read_text().strip() == str(folder)
         assert (folder / "seen").stat().st_uid == NOBODY
+
+
+async def test_no_directory_is_made_through_a_link_that_came_with_a_jobs_files(place, monkeypatch):
+    """Its scratch directory lies in /tmp, which is its own: what leads there may be what its files brought along."""
+    make = manager._make_private
+
+    def make_with_a_link(scratch, name):
+        make(scratch, name)
+        if name == ".private/tmp":
+            (scratch / name / place.relative_to("/tmp").parts[0]).symlink_to(outside)
+
+    monkeypatch.setattr(manager, "_make_private", make_with_a_link)
+    with open_directory("/run") as outside:
+        async with IsolatedPool(place) as pool:
+            report, _ = await pool.run("true")
+            assert report.exit.reason == "failed"
+            assert os.strerror(errno.ENOTDIR) in report.exit.message
+            assert not list(outside.iterdir())
 
 
 async def test_an_execute_that_the_account_can_not_enter_is_told(place):

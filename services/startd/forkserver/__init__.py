@@ -30,6 +30,6 @@ spawn (`core.isolation`); here it is only carried out. `server.Server` lists the
 from services.startd.forkserver.frames import Frame, Frames, pack
 
 #: The version of the walls that a server puts up, which it tells in its state: one of another takes no new jobs.
-WALLS = 2
+WALLS = 3
 
 __all__ = ["WALLS", "Frame", "Frames", "pack"]

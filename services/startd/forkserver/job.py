@@ -1,5 +1,6 @@
 """The last steps of a process before it is the job: isolation, account, directory, streams, limits, exec."""
 
+import contextlib
 import errno
 import os
 import resource
@@ -10,6 +11,7 @@ from services.startd.forkserver.frames import Frame
 
 #: Signals that the C library keeps for itself, and those nobody can change.
 _NOT_OURS = frozenset((int(signal.SIGKILL), int(signal.SIGSTOP), 32, 33))
+_A_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Under pressure of the machine its jobs go before its daemons (-1000 to 1000).
 OOM_SCORE = "800"
 
@@ -59,23 +61,39 @@ def _arrange(mounts: dict[str, object]) -> None:
     put over]. `hide`: a directory that shows nothing but the scratch directory in it. `shm`: bytes of its own
     /dev/shm, 0: the machine's."""
     scratch, hide = str(mounts.get("scratch", "")), str(mounts.get("hide", ""))
-    own = os.open(scratch, 0o10000000 | os.O_CLOEXEC) if scratch else -1  # O_PATH
-    covered = False
+    own = os.open(scratch, os.O_PATH | os.O_CLOEXEC) if scratch else -1
+    cover = ""  # a directory that the scratch directory is in, and that is the job's own by now
     private = mounts.get("private")
     for source, target in private if isinstance(private, list) else []:
         # The scratch directory may lie in one that is covered by now.
         kernel.mount(f"/proc/self/fd/{own}/{source}", target, flags=kernel.MS_BIND)
-        covered |= (scratch + "/").startswith(target.rstrip("/") + "/")
-    if scratch and (hide or covered):
-        if not covered:
-            kernel.mount("none", hide, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755,size=64k")
-        os.makedirs(scratch, mode=0o755, exist_ok=True)
-        kernel.mount(f"/proc/self/fd/{own}", scratch, flags=kernel.MS_BIND | kernel.MS_REC)
+        if (scratch + "/").startswith(target.rstrip("/") + "/"):
+            cover = target
+    if scratch and hide and not cover:
+        kernel.mount("none", hide, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755,size=64k")
+        cover = hide
+    if cover:
+        there = _open_below(cover, scratch)
+        kernel.mount(f"/proc/self/fd/{own}", f"/proc/self/fd/{there}", flags=kernel.MS_BIND | kernel.MS_REC)
+        os.close(there)
     shm = mounts.get("shm")
     if isinstance(shm, int) and shm > 0 and os.path.isdir("/dev/shm"):
         kernel.mount("none", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"mode=1777,size={shm}")
     if own >= 0:
         os.close(own)
+
+
+def _open_below(above: str, path: str) -> int:
+    """Make what of the path is not there below one of its directories, and open it. The job may have put files there,
+    so no link is followed: through one, root would make directories, and put the job's files, anywhere."""
+    folder = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in path[len(above) :].split("/"):
+        if part:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=folder)
+            folder, before = os.open(part, _A_DIRECTORY, dir_fd=folder), folder
+            os.close(before)
+    return folder
 
 
 def become_job(request: Frame, parent: int) -> None:

@@ -52,7 +52,7 @@
 #endif
 
 /* The version of the walls that it puts up: forkserver.WALLS. */
-#define WALLS 2
+#define WALLS 3
 /* The digest of this file, given by who compiles it (build.py): a program of another source is not used. */
 #ifndef SOURCE
 #define SOURCE "unknown"
@@ -1380,20 +1380,23 @@ static void put(const char *source, const char *target, const char *kind, unsign
     }
 }
 
-static void make_directories(const char *path) {
-    char part[PATH_MAX];
-    if (strlen(path) >= sizeof part)
+/* Makes what of the path is not there below one of its directories, and opens it. The job may have put files there, so
+ * no link is followed: through one, root would make directories, and put the job's files, anywhere. */
+static int open_below(const char *above_it, const char *path) {
+    char rest[PATH_MAX], *saved = NULL;
+    if (strlen(path) >= sizeof rest)
         give_up("walls", ENAMETOOLONG, "%s: %s", path, strerror(ENAMETOOLONG));
-    strcpy(part, path);
-    for (char *at = part + 1; *at; at++)
-        if (*at == '/') {
-            *at = 0;
-            mkdir(part, 0777);
-            *at = '/';
-        }
-    struct stat found;
-    if (mkdir(part, 0755) && (errno != EEXIST || stat(part, &found) || !S_ISDIR(found.st_mode)))
-        give_up("walls", errno, "%s: %s", path, strerror(errno));
+    strcpy(rest, path + strlen(above_it));
+    int folder = open(above_it, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    must(folder >= 0, "walls", above_it);
+    for (char *part = strtok_r(rest, "/", &saved); part; part = strtok_r(NULL, "/", &saved)) {
+        must(!mkdirat(folder, part, 0755) || errno == EEXIST, "walls", path);
+        int next = openat(folder, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        must(next >= 0, "walls", path);
+        close(folder);
+        folder = next;
+    }
+    return folder;
 }
 
 /* Whether the target is the scratch directory, or one that it is in. */
@@ -1405,9 +1408,9 @@ static bool covers(const char *target, const char *scratch) {
 }
 
 static void arrange(const struct order *order) {
-    char path[PATH_MAX];
+    char path[PATH_MAX], place[64];
     int own = -1;
-    bool covered = false;
+    const char *cover = NULL; /* a directory that the scratch directory is in, and that is the job's own by now */
     struct stat found;
     if (*order->scratch) {
         own = open(order->scratch, O_PATH | O_CLOEXEC);
@@ -1419,14 +1422,19 @@ static void arrange(const struct order *order) {
         if (snprintf(path, sizeof path, "/proc/self/fd/%d/%s", own, order->privates[index].name) >= (int)sizeof path)
             give_up("walls", ENAMETOOLONG, "%s: %s", target, strerror(ENAMETOOLONG));
         put(path, target, NULL, MS_BIND, NULL);
-        covered |= covers(target, order->scratch);
+        if (covers(target, order->scratch))
+            cover = target;
     }
-    if (*order->scratch && (*order->hide || covered)) {
-        if (!covered)
-            put("none", order->hide, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k");
-        make_directories(order->scratch);
+    if (*order->scratch && !cover && *order->hide) {
+        put("none", order->hide, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k");
+        cover = order->hide;
+    }
+    if (cover) {
+        int there = open_below(cover, order->scratch);
         snprintf(path, sizeof path, "/proc/self/fd/%d", own);
-        put(path, order->scratch, NULL, MS_BIND | MS_REC, NULL);
+        snprintf(place, sizeof place, "/proc/self/fd/%d", there);
+        put(path, place, NULL, MS_BIND | MS_REC, NULL);
+        close(there);
     }
     if (order->shm > 0 && !stat("/dev/shm", &found) && S_ISDIR(found.st_mode)) {
         snprintf(path, sizeof path, "mode=1777,size=%lld", (long long)order->shm);
