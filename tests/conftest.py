@@ -62,6 +62,7 @@ hypothesis.settings.load_profile("gate")
 DOCKER_TIMEOUT_S = 600
 COMPOSE = pytest.StashKey[contextlib.ExitStack]()
 COMPOSE_DONE = pytest.StashKey[set[pytest.Item]]()
+UNITS = Path(__file__).with_name("unit")
 # A task that will not be cancelled must not keep the suite waiting as well.
 UNWILLING_S = 5.0
 
@@ -106,6 +107,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif not item.get_closest_marker("xdist_group") and _shares(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         _name_group(config, item)
+    # Tests of whole pools wait as much as they work: last come those that only work, which fill what is left.
+    items.sort(key=lambda item: UNITS in item.path.parents)
 
 
 def pytest_collection_finish() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: The group of tests that look at all of the source.
+SOURCE = "source"
 PACKAGES = ("engine", "services", "shared", "roost")
 
 
@@ -82,6 +84,12 @@ class House:
 
     def whole_graph(self) -> dict[str, set[str]]:
         return {module.name: module.runtime | module.typing for module in self.modules.values()}
+
+
+@cache
+def house_of(*packages: str) -> House:
+    """Of this checkout, read once in a process. Tests that use it run in one worker: SOURCE."""
+    return House(packages=packages or PACKAGES)
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:

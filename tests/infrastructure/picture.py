@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import grimp
 
-from tests.infrastructure.imports import House, circles, merged, reduced
+from tests.infrastructure.imports import House, circles, house_of, merged, reduced
 
 ROOTS = ("engine", "services", "shared", "roost")
 
@@ -119,7 +119,7 @@ def _id(room: str) -> str:
 
 def pictures() -> str:
     """One of each daemon, under headings."""
-    house = House()
+    house = house_of()
     parts = [f"### {daemon}\n\n{daemon_picture(house, daemon)}" for daemon in daemons(house)]
     return "\n\n".join(parts) + "\n"
 

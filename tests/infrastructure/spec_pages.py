@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.infrastructure.imports import house_of
 from tests.spec import LINE, PAGES, Row, pages, rows
 
 ROOT = PAGES.parents[1]
@@ -71,9 +72,10 @@ def _markers(body: list[ast.stmt], around: list[str]) -> Iterator[tuple[str, str
 def held() -> dict[str, list[Held]]:
     """By row: the tests that hold it."""
     found: dict[str, set[Held]] = {}
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for test, row in _markers(ast.parse(path.read_text()).body, []):
-            found.setdefault(row, set()).add(Held(path.relative_to(ROOT).as_posix(), test))
+    for module in house_of("tests").modules.values():
+        if module.path.name.startswith("test_"):
+            for test, row in _markers(module.tree.body, []):
+                found.setdefault(row, set()).add(Held(module.path.relative_to(ROOT).as_posix(), test))
     return {row: sorted(tests) for row, tests in found.items()}
 
 

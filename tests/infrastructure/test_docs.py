@@ -10,6 +10,7 @@ import pytest
 
 from roost.cli.main import COMMANDS
 from roost.cli.options import Option
+from tests.infrastructure.imports import SOURCE
 from tests.infrastructure.picture import pictures
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +176,7 @@ def test_five_questions_are_answered_by_path():
     assert all(f"exec.{kind}.launcher import" in launchers[2].read_text() for kind in kinds)
 
 
+@pytest.mark.xdist_group(SOURCE)
 def test_pictures_are_up_to_date():
     """`python -m tests.infrastructure.house --write docs/architecture.md` makes them anew."""
     text = (ROOT / "docs" / "architecture.md").read_text()

@@ -12,8 +12,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.infrastructure.house import single_protocols
-from tests.infrastructure.imports import House, circles
+from tests.infrastructure.imports import SOURCE, House, circles, house_of
 from tests.infrastructure.picture import arrows, daemons, rooms_of
+
+pytestmark = pytest.mark.xdist_group(SOURCE)
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("engine", "services", "shared", "roost", "bench")
@@ -102,7 +104,7 @@ def test_long_modules_say_why_in_their_docstring():
 
 @pytest.fixture(scope="module")
 def house():
-    return House()
+    return house_of()
 
 
 def hold(what: str, found: Iterable[str]) -> None:
@@ -166,7 +168,7 @@ def test_nobody_assigns_callbacks_of_others(house):
 
 def test_an_interface_has_two_implementations(house):
     """One of them may be a test's double."""
-    hold("one implementation", single_protocols(house, House(packages=["tests"])))
+    hold("one implementation", single_protocols(house, house_of("tests")))
 
 
 def test_the_checks_see_what_they_look_for(tmp_path):

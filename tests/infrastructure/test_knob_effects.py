@@ -3,6 +3,7 @@ and with those that its library knows."""
 
 import ast
 import dataclasses
+import functools
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from shared.config.knobs.effects import GIVEN, NONE, PART
 from shared.config.load import CONFIG
 from shared.config.reference import helpers
 from shared.effects import Effect
+from tests.infrastructure.imports import SOURCE, house_of
 
 ROOT = Path(__file__).parents[2]
 # What looks a macro up by its name, and the names under which the code holds a daemon's settings.
@@ -33,11 +35,7 @@ SAMPLES = {"<SUBSYS>": "SCHEDD", "<DaemonName>": "SCHEDD", "<N>": "1", "*": "REA
 COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>", "SLOT<N>_EXECUTE"}
 
 
-def sources():
-    for package in ("engine", "services", "shared", "roost"):
-        for path in (ROOT / package).rglob("*.py"):
-            if "knobs" not in path.parts:
-                yield ast.parse(path.read_text(encoding="utf-8"))
+pytestmark = pytest.mark.xdist_group(SOURCE)
 
 
 def name_of(node):
@@ -57,6 +55,7 @@ def pattern(node):
     return re.compile("".join(parts))
 
 
+@functools.cache
 def read_somewhere():
     fields = {
         field.name: field.metadata["knob"].name for settings in SETTINGS for field in dataclasses.fields(settings)
@@ -64,8 +63,8 @@ def read_somewhere():
     names = {knob.name for knob in KNOBS.values()} | {name for answer in NONE for name in answer.names.split()}
     names -= NAMESAKES
     found, patterns = set(COMPUTED), []
-    for tree in sources():
-        for node in ast.walk(tree):
+    for module in house_of().modules.values():
+        for node in ast.walk(module.tree) if "knobs" not in module.path.parts else ():
             if isinstance(node, ast.Attribute) and name_of(node.value) in HOLDERS and node.attr in fields:
                 found.add(fields[node.attr])
             elif isinstance(node, ast.Call) and name_of(node.func) in LOOK_UPS:

@@ -8,14 +8,17 @@ from collections import Counter
 import pytest
 
 from tests.infrastructure import spec_pages
+from tests.infrastructure.imports import SOURCE
 from tests.spec import LINE, groups, lines, pages, rows, spec, wanted
 
 
+@pytest.mark.xdist_group(SOURCE)
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_a_page_shows_the_tests_that_hold_its_rows(page):
     assert page.read_text() == spec_pages.page_as_it_should_be(page), "run: python -m tests.infrastructure.spec_pages"
 
 
+@pytest.mark.xdist_group(SOURCE)
 def test_the_first_page_shows_what_the_others_come_to():
     wanted_text = spec_pages.readme_as_it_should_be()
     assert spec_pages.README.read_text() == wanted_text, "run: python -m tests.infrastructure.spec_pages"
@@ -52,6 +55,7 @@ def test_no_test_has_an_id_in_its_name():
     assert found == [], "say it with a marker, @spec(...)"
 
 
+@pytest.mark.xdist_group(SOURCE)
 def test_every_test_that_is_marked_names_rows_that_exist():
     assert sorted(set(spec_pages.held()) - set(rows())) == []
 

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from shared import tracing
 from shared.daemon import logs
+from tests.infrastructure.imports import SOURCE, house_of
 
 ROOT = Path(__file__).parents[2]
 EVERY = {"at", "level", "event", "daemon", "name"}
@@ -117,16 +118,16 @@ def test_lines_within_a_span_say_which(lines):
 
 def calls():
     """(where, keywords, event) of all that is logged."""
-    for folder in ("engine", "services", "shared", "roost"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                    continue
-                if node.func.attr in LEVELS and "log" in ast.unparse(node.func.value).lower():
-                    words = {keyword.arg for keyword in node.keywords if keyword.arg}
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", words, node.args[0] if node.args else None
+    for module in house_of().modules.values():
+        for node in ast.walk(module.tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr in LEVELS and "log" in ast.unparse(node.func.value).lower():
+                words = {keyword.arg for keyword in node.keywords if keyword.arg}
+                yield f"{module.path.relative_to(ROOT)}:{node.lineno}", words, node.args[0] if node.args else None
 
 
+@pytest.mark.xdist_group(SOURCE)
 def test_no_line_says_with_another_word_what_has_a_name():
     seen = 0
     for where, words, event in calls():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from bench.fairshare import __main__ as command
 from bench.fairshare import scenarios
 from bench.fairshare.simulation import User, always, at, deal, simulate
 from engine.fairshare.priorities import Record
 from tests.spec import spec
 
+# One worker, which simulates each scenario once.
+pytestmark = pytest.mark.xdist_group("fairshare")
 ROOT = Path(__file__).parents[3]
 
 
@@ -135,16 +137,10 @@ def test_plots_are_the_same_each_time_and_the_page_shows_them_all(tmp_path):
         assert (ROOT / "docs" / "images" / path.name).exists()
 
 
-def test_the_command_prints_and_writes_the_figures(tmp_path):
+def test_the_command_prints_and_writes_the_figures(tmp_path, monkeypatch, capsys):
     out = tmp_path / "figures.json"
-    told = subprocess.run(
-        [sys.executable, "-m", "bench.fairshare", "--json", str(out)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-    ).stdout
-    assert "75.1250" in told
+    monkeypatch.setattr(sys, "argv", ["bench.fairshare", "--json", str(out)])
+    command.main()
+    assert "75.1250" in capsys.readouterr().out
     figures = json.loads(out.read_text())
     assert figures["a-against-b"][2]["rup"]["A"] == pytest.approx(75.125)
