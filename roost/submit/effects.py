@@ -25,12 +25,11 @@ from shared.effects.machine_attributes import NEVER
 @dataclass(frozen=True, slots=True)
 class WithoutEffect:
     """command: of the submit file, or +Attribute. told: what happens, and what to do. refused: whether such a job is
-    not queued. asks: the value that asks for something; None: any but false, 0 and an empty text."""
+    not queued. Any value asks for it but false, 0 and an empty text."""
 
     command: str
     told: str
     refused: bool = False
-    asks: object = None
 
 
 _NO_CHECKPOINTS = "no execution point saves virtual machines that go on: leave it out"
@@ -76,9 +75,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "PostJobPrio1": WithoutEffect("+PostJobPrio1", _ONE_PRIORITY),
     "PostJobPrio2": WithoutEffect("+PostJobPrio2", _ONE_PRIORITY),
     "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),
-    "EraseOutputAndErrorOnRestart": WithoutEffect(
-        "erase_output_and_error_on_restart", "output of an earlier attempt is not kept", asks=False
-    ),
 }
 
 
@@ -130,7 +126,7 @@ COMMANDS: Final = (
 #: A part of what HTCondor does goes by these: which one.
 PART: Final = (
     Answer(
-        "`use FEATURE : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
+        "`use POLICY : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
         "checkpoint_destination",
     ),
     Answer("services by their names, without handles", "use_oauth_services"),
@@ -150,8 +146,8 @@ def without_effect(attributes: Mapping[str, Any], procs: Collection[Mapping[str,
     return [
         row
         for name, row in TABLE.items()
-        if (name in attributes and _asks(attributes[name], row))
-        or (name in differing and any(_asks(proc[name], row) for proc in procs if name in proc))
+        if (name in attributes and _asks(attributes[name]))
+        or (name in differing and any(_asks(proc[name]) for proc in procs if name in proc))
     ]
 
 
@@ -199,11 +195,9 @@ def _commands() -> tuple[Mapping[str, str], list[tuple[re.Pattern[str], str]]]:
     return exact, families
 
 
-def _asks(value: Any, row: WithoutEffect) -> bool:
+def _asks(value: Any) -> bool:
     if isinstance(value, Literal):
         value = value.value
     if isinstance(value, Expr):
         return True  # it depends
-    if row.asks is not None:
-        return value is row.asks
     return value is not UNDEFINED and bool(value)

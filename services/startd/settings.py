@@ -15,6 +15,7 @@ from services.startd.core.isolation import IsolationSettings, read_isolation_set
 from services.startd.core.machine import power_states
 from services.startd.core.machine.affinity import CpuAffinity, listed_cores
 from services.startd.core.machine.detected import Detected
+from services.startd.core.machine.devices import DeviceVariables, read_device_variables
 from services.startd.core.machine.resources import resource_names
 from services.startd.core.machine.slot_plan import execute_directories
 from services.startd.core.machine.slot_types import MAX_TYPES
@@ -340,4 +341,12 @@ def _environment(config: Config, knobs: StartdSettings) -> JobEnvironment:
     except BadJobText as error:
         raise BadSetting(f"STARTER_JOB_ENVIRONMENT: {error}") from error
     inherited = inherited_variables(knobs.job_inherits_starter_environment, config.table.environment)
-    return JobEnvironment(variables, knobs.starter_num_threads_env_vars, inherited)
+    devices = {}
+    for name, wanted in knobs.environment_for_assigned_by_name.items():
+        try:
+            named = read_device_variables(wanted)
+        except ValueError as error:
+            knob = f"ENVIRONMENT_FOR_Assigned{name}"
+            raise config_error(f"{knob} = {wanted} is not usable", config.origin(knob), str(error)) from error
+        devices[name] = DeviceVariables(named, knobs.environment_value_for_unassigned_by_name.get(name))
+    return JobEnvironment(variables, knobs.starter_num_threads_env_vars, inherited, devices)

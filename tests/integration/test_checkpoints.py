@@ -173,3 +173,17 @@ async def test_files_of_an_evicted_job_go_with_it_where_it_wants_that(pool, file
     activation, _ = await start(pool, files, WhenToTransferOutput="ON_EXIT_OR_EVICT", CheckpointNumber=0)
     end = await pool.schedd.end_of(activation.job_id)
     assert (end.exit.reason, files.text("_condor_stdout")) == ("exited", "done\n")
+
+
+async def test_output_of_an_evicted_job_goes_on_after_what_was_said_where_it_wants_that(pool, files, tmp_path):
+    """erase_output_and_error_on_restart = false"""
+    wants = {"WhenToTransferOutput": "ON_EXIT_OR_EVICT", "EraseOutputAndErrorOnRestart": False}
+    program(files, f"echo said; echo warned >&2; touch {tmp_path}/up; [ -e {tmp_path}/go ] || exec sleep 1000")
+    activation, granted = await start(pool, files, **wants)
+    await eventually((tmp_path / "up").exists)
+    await pool.call(DeactivateClaim(claim_id=granted.claim_id, job_id=activation.job_id, attempt=1, why="vacate"))
+    await pool.schedd.end_of(activation.job_id)
+    (tmp_path / "go").touch()
+    activation, _ = await start(pool, files, **wants, CheckpointNumber=0)
+    await pool.schedd.end_of(activation.job_id)
+    assert (files.text("_condor_stdout"), files.text("_condor_stderr")) == ("said\n" * 2, "warned\n" * 2)

@@ -303,6 +303,49 @@ async def test_swap_can_be_forbidden(place):
             assert (folder / "memory.swap.max").read_text().strip() == "0"
 
 
+CACHING = "head -c 48000000 /dev/zero > cached; sync cached; cat cached > /dev/null; " + READY
+
+
+@pytest.mark.parametrize("ignored", ["true", "false"])
+async def test_what_the_kernel_keeps_of_files_counts_where_that_is_wanted(place, ignored):
+    async with IsolatedPool(place, CGROUP_IGNORE_CACHE_MEMORY=ignored) as pool:
+        job_id, _ = await pool.begin(CACHING, RequestMemory=512)
+        await ready(pool, job_id)
+        run = pool.run_of(job_id)
+        seen = await run.launcher.measure(run.record.name)
+        assert (seen.resident_set_kib > 40_000) == (ignored == "false"), seen
+        run.stop("killed", "remove", "the test", fast=True)
+        report = await pool.pool.schedd.end_of(job_id)
+        assert (report.usage.resident_set_kib > 40_000) == (ignored == "false"), report.usage
+
+
+@spec("JHK-09")
+async def test_hooks_are_in_the_cgroup_of_their_job_and_leave_nothing_behind(place):
+    """Those that report on a running job are not."""
+    hooks = place / "hooks"
+    hooks.mkdir(mode=0o755)
+    (hooks / "told").mkdir(mode=0o777)
+    (hooks / "told").chmod(0o777)
+    macros = {"STARTER_JOB_HOOK_KEYWORD": "X", "STARTER_INITIAL_UPDATE_INTERVAL": "1"}
+    for name in ("PREPARE_JOB", "UPDATE_JOB_INFO", "JOB_EXIT"):
+        hook = hooks / name
+        left = f"(setsid sleep 1000.{os.getpid()} > /dev/null 2>&1 &)\n" if name != "UPDATE_JOB_INFO" else ""
+        hook.write_text(
+            f"#!/bin/sh\ncat > /dev/null\ncat /proc/self/cgroup > {hooks}/told/{name}\n{left}touch {name}\n"
+        )
+        hook.chmod(0o755)
+        macros[f"X_HOOK_{name}"] = str(hook)
+    async with IsolatedPool(place / "pool", **macros) as pool:
+        job_id, _ = await pool.begin("while [ ! -e UPDATE_JOB_INFO ]; do sleep 0.05; done")
+        report = await pool.pool.schedd.end_of(job_id)
+        assert report.exit.reason == "exited", report.exit
+        name = "condor" + str(pool.execute).replace("/", "_") + "_slot1_1"
+        where = {hook.name: name in hook.read_text() for hook in (hooks / "told").iterdir()}
+        assert where == {"PREPARE_JOB": True, "UPDATE_JOB_INFO": False, "JOB_EXIT": True}
+        marker = f"1000.{os.getpid()}"
+        assert not [p.pid for p in psutil.process_iter(["cmdline"]) if marker in str(p.info["cmdline"])]
+
+
 ESCAPES = {
     "double fork": "(setsid sleep 1000 &) ; (setsid sh -c 'sleep 1000 & sleep 1000' &)",
     "ignores SIGTERM": "setsid sh -c 'trap \"\" TERM HUP INT; while :; do sleep 0.1; done' &",

@@ -67,6 +67,7 @@ class IsolationSettings:
     base_cgroup: str  # empty: no cgroups
     memory_policy: MemoryPolicy
     no_swap: bool
+    files_count: bool  # what the kernel keeps of a job's files counts as its memory
     most_processes: int  # 0: any number
     machine_memory_mib: int  # what "the whole machine" is for the policy `soft` (ISO-07)
     nice: Expr
@@ -105,6 +106,7 @@ def read_isolation_settings(knobs: StartdSettings, *, uid_domain: str, machine_m
         base_cgroup=_base(knobs.base_cgroup or ""),
         memory_policy=_policy(knobs.cgroup_memory_limit_policy),
         no_swap=knobs.disable_swap_for_job,
+        files_count=not knobs.cgroup_ignore_cache_memory,
         most_processes=knobs.roost_job_max_processes,
         machine_memory_mib=machine_memory_mib,
         nice=knobs.job_renice_increment,

@@ -5,6 +5,8 @@ The startd has made it (`isolation.cgroups`) and names its directories; each may
 - `unified`: of version 2, with `kill`, `freeze` and, where they are enabled there, the controllers;
 - `freezer`, `memory`: of version 1, where they have a hierarchy each;
 - `join`: every directory of version 1 that the job has to enter.
+
+`with_files`: what the kernel keeps of files counts as the job's memory.
 """
 
 import errno
@@ -31,6 +33,7 @@ class Cgroup:
         self.freezer = str(given.get("freezer", ""))
         self.memory = str(given.get("memory", ""))
         self.join = [str(folder) for folder in given.get("join", [])]
+        self.with_files = bool(given.get("with_files"))
         self.counter = -1  # eventfd of version 1: how often the job hit its own limit
         self.events = -1  # memory.events of version 2
         self.before: dict[str, int] = {}
@@ -138,8 +141,8 @@ class Cgroup:
         return not self.former_peak and os.path.exists(self._peak_file())
 
     def resident_peak_kib(self) -> int:
-        """The most memory that all processes of this job held at a time, without what was kept of files: the cgroup's
-        peak less the files it holds now. Files that came later than the peak make it less, never more than the peak.
+        """The most memory that all processes of this job held at a time: the cgroup's peak, less the files it holds now
+        where these do not count. Files that came later than the peak make it less, never more than the peak.
         0: not known, as where jobs before it in the same cgroup had more."""
         peak = self._peak()
         if peak <= self.former_peak:
@@ -149,7 +152,7 @@ class Cgroup:
         except OSError:
             return 0
         files = stat.get("total_cache", stat.get("file", 0)) - stat.get("total_shmem", stat.get("shmem", 0))
-        return max(0, peak - max(0, files)) // 1024
+        return max(0, peak - (0 if self.with_files else max(0, files))) // 1024
 
     def _peak(self) -> int:
         try:

@@ -468,6 +468,7 @@ struct order {
     uint64_t capabilities;
     int filter; /* which one; -1: none */
     const char *unified, *freezer, *memory, **join;
+    bool with_files;
     size_t join_count;
 };
 
@@ -746,15 +747,16 @@ static bool filter_of(const struct value *table, struct order *order, struct ref
 }
 
 static bool cgroup_of(const struct value *table, struct order *order, struct arena *arena, struct refusal *refusal) {
-    static const char *const names[] = {"unified", "freezer", "memory", "join", NULL};
-    struct value *found[4] = {NULL};
+    static const char *const names[] = {"unified", "freezer", "memory", "join", "with_files", NULL};
+    struct value *found[5] = {NULL};
     order->unified = order->freezer = order->memory = "";
     if (!table)
         return true;
     if (!spread(table, names, found, "cgroup", refusal) || !text_of(found[0], &order->unified, "unified", refusal) ||
         !text_of(found[1], &order->freezer, "freezer", refusal) ||
         !text_of(found[2], &order->memory, "memory", refusal) ||
-        !list_of(found[3], &order->join_count, "join", refusal))
+        !list_of(found[3], &order->join_count, "join", refusal) ||
+        !flag_of(found[4], &order->with_files, "with_files", refusal))
         return false;
     order->join = take(arena, order->join_count * sizeof *order->join);
     size_t index = 0;
@@ -1146,6 +1148,7 @@ static struct {
     int64_t oom, killed; /* the counters before the job */
     int64_t former_peak; /* of version 2: bytes, by jobs that were in it before this one */
     bool born, used_up, own;
+    bool with_files; /* what the kernel keeps of files counts as memory */
     int uneasy; /* so many more looks at the counters are due: the limit was hit, and nobody killed yet */
 } cgroup;
 
@@ -1176,6 +1179,7 @@ static void cgroup_watch(const struct order *order) {
     cgroup.memory = order->memory;
     cgroup.join = order->join;
     cgroup.join_count = order->join_count;
+    cgroup.with_files = order->with_files;
     cgroup.counter = cgroup.events = -1;
     char path[PATH_MAX];
     if (*cgroup.memory) {
@@ -1211,7 +1215,7 @@ static bool cgroup_tells_peak(void) {
     return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && !access(path, F_OK);
 }
 
-/* The cgroup's peak less the files it holds now, KiB; 0: not known. */
+/* The cgroup's peak, less the files it holds now where these do not count, KiB; 0: not known. */
 static int64_t cgroup_resident_peak(void) {
     char text[8192];
     int64_t peak = *cgroup.memory || *cgroup.unified ? cgroup_peak() : 0;
@@ -1220,7 +1224,7 @@ static int64_t cgroup_resident_peak(void) {
         return 0;
     int64_t files = field(text, "total_cache", field(text, "file", 0)) -
                     field(text, "total_shmem", field(text, "shmem", 0));
-    peak -= files > 0 ? files : 0;
+    peak -= files > 0 && !cgroup.with_files ? files : 0;
     return peak > 0 ? peak / 1024 : 0;
 }
 

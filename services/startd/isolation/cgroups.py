@@ -221,27 +221,38 @@ class Cgroups:
             with contextlib.suppress(OSError):
                 os.rmdir(base)
 
-    def use(self, name: str) -> Use | None:
-        """None where there is nothing to read."""
+    def processes(self, name: str) -> list[int]:
+        """Of which it consists now."""
+        found: set[int] = set()
+        for folder in self._folders(name):
+            with contextlib.suppress(OSError):
+                found.update(map(int, (folder / "cgroup.procs").read_text().split()))
+        return sorted(found)
+
+    def use(self, name: str, *, with_files: bool = False) -> Use | None:
+        """None where there is nothing to read. with_files: memory counts with what the kernel keeps there of files."""
         found, old = self.hierarchies, self.hierarchies.old
         try:
             if "memory" in old and "cpuacct" in old:
                 memory = _fields(old["memory"] / name / "memory.stat")
                 times = _fields(old["cpuacct"] / name / "cpuacct.stat")
                 resident = memory.get("total_rss", memory.get("rss", 0)) + memory.get("total_shmem", 0)
+                # Shared memory is part of what is kept of files.
+                files = memory.get("total_cache", memory.get("cache", 0)) - memory.get("total_shmem", 0)
                 user, system = times.get("user", 0) / _TICKS, times.get("system", 0) / _TICKS
                 procs = len((old["memory"] / name / "cgroup.procs").read_text().split())
             elif found.unified is not None and {"memory", "cpu"} <= found.controllers:
                 memory = _fields(found.unified / name / "memory.stat")
                 times = _fields(found.unified / name / "cpu.stat")
                 resident = memory.get("anon", 0) + memory.get("shmem", 0)
+                files = memory.get("file", 0) - memory.get("shmem", 0)
                 user, system = times.get("user_usec", 0) / 1e6, times.get("system_usec", 0) / 1e6
                 procs = len((found.unified / name / "cgroup.procs").read_text().split())
             else:
                 return None
         except OSError:
             return None
-        return Use(user, system, resident // 1024, procs)
+        return Use(user, system, (resident + (max(0, files) if with_files else 0)) // 1024, procs)
 
     # -- inside
 

@@ -21,6 +21,7 @@ from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import Account, Finished, Launch
 from services.startd.core.separation import Separation, find_separation, is_own, refusal
 from services.startd.forkserver import kernel
+from services.startd.forkserver.cgroup import Cgroup
 from services.startd.forkserver.client import ForkServer
 from services.startd.isolation import host_capabilities, job_view, scratch_dirs
 from services.startd.isolation.cgroups import Cgroups, Hierarchies, Use, prepare_hierarchies
@@ -29,6 +30,8 @@ from shared.classad import ClassAd
 
 #: A scratch directory with more entries is given away in a thread.
 FEW = 32
+#: How often to look whether what was killed has gone, and how long after each other.
+LEAVING_ROUNDS, LEAVING_ROUND_S = 200, 0.01
 #: How old may be what is known of the places that jobs may use, seconds.
 LOOK_S = 10.0
 
@@ -189,23 +192,58 @@ class IsolationManager:
         isolated = IsolatedRun(tracking_gid=gid, memory_mib=launch.memory_mib, scratch=launch.scratch)
         isolated.disk_kib = disk_of(launch.machine_ad)
         if self.cgroups:
-            isolated.group = group_name(str(self.execute), launch.slot, self.hostname)
-            virtual = launch.machine_ad.eval("VirtualMemory")
-            limits = cgroup_limits(
-                self.rules, launch.cpus, launch.memory_mib, virtual if isinstance(virtual, int) else None
-            )
-            try:
-                request["cgroup"] = self.cgroups.make(isolated.group, limits)
-            except OSError as error:
-                message = f"this machine can not limit the job: {error}"
-                raise Fault.NO_ISOLATION.failure(message, machine=True) from error
+            isolated.group = self._group_of(launch.slot)
+            request["cgroup"] = self._make_cgroup(isolated.group, launch)
             request["group"] = isolated.group
-            self._tell(self.cgroups.trouble(isolated.group))
         if "cgroup" not in request and self.rules.most_processes:
             # The kernel counts all of the account, so the job gets as many as there are now and its own number.
             request["limits"]["RLIMIT_NPROC"] = host_capabilities.threads() + self.rules.most_processes
         self.runs[launch.run] = isolated
         return request
+
+    def _make_cgroup(self, group: str, launch: Launch) -> dict[str, Any]:
+        """Raises RunFailed."""
+        virtual = launch.machine_ad.eval("VirtualMemory")
+        limits = cgroup_limits(
+            self.rules, launch.cpus, launch.memory_mib, virtual if isinstance(virtual, int) else None
+        )
+        try:
+            made = self.cgroups.make(group, limits)
+        except OSError as error:
+            message = f"this machine can not limit the job: {error}"
+            raise Fault.NO_ISOLATION.failure(message, machine=True) from error
+        self._tell(self.cgroups.trouble(group))
+        return made | ({"with_files": True} if self.rules.files_count else {})
+
+    # -- hooks
+
+    def hook_cgroup(self, launch: Launch) -> tuple[str, ...]:
+        """Directories of the cgroup that the hooks of a run enter, its job's; none where there are no cgroups. What a
+        hook leaves running goes with the job. Raises RunFailed."""
+        if not self.cgroups:
+            return ()
+        return tuple(sorted(Cgroup(self._make_cgroup(self._group_of(launch.slot), launch)).folders()))
+
+    def renew_cgroup(self, slot: str) -> None:
+        """A hook is over: where it left nothing running, the job gets a cgroup that has counted nothing yet."""
+        group = self._group_of(slot)
+        if self.cgroups and not self.cgroups.processes(group):
+            self.cgroups.drop(group)
+
+    async def end_hooks(self, slot: str) -> None:
+        """End whatever hooks left running of a run whose job has ended, or never began."""
+        group = self._group_of(slot)
+        if not self.cgroups or not self.cgroups.processes(group):
+            return
+        await asyncio.to_thread(Cgroup(self.cgroups.describe(group)).kill)
+        for _ in range(LEAVING_ROUNDS):
+            if not self.cgroups.processes(group):
+                break
+            await asyncio.sleep(LEAVING_ROUND_S)
+        self.cgroups.drop(group)  # one that was killed is not used again: the next job gets a new one
+
+    def _group_of(self, slot: str) -> str:
+        return group_name(str(self.execute), slot, self.hostname)
 
     def _tell(self, missing: list[str]) -> None:
         for one in missing:
@@ -218,7 +256,9 @@ class IsolationManager:
     def use(self, run: str) -> Use | None:
         """What a run uses, by its cgroup."""
         isolated = self.runs.get(run)
-        return self.cgroups.use(isolated.group) if isolated is not None and isolated.group else None
+        if isolated is None or not isolated.group:
+            return None
+        return self.cgroups.use(isolated.group, with_files=self.rules.files_count)
 
     def adopt(self, run: str, group: str, tracking_gid: int) -> None:
         """A run of an earlier life that is still under way."""
@@ -297,7 +337,7 @@ class IsolationManager:
         """No further job comes to this slot for now."""
         if not self.cgroups:
             return
-        group = group_name(str(self.execute), slot, self.hostname)
+        group = self._group_of(slot)
         busy = [isolated for isolated in self.runs.values() if isolated.group == group]
         for isolated in busy:
             isolated.last = True

@@ -12,7 +12,14 @@ import aiohttp
 from structlog.stdlib import BoundLogger
 
 from services.startd.core.journal_records import RunRecord
-from services.startd.core.run.exit_status import Output, checkpoint_of, output_of, saves_when_evicted, unsent
+from services.startd.core.run.exit_status import (
+    Output,
+    checkpoint_of,
+    keeps_streams,
+    output_of,
+    saves_when_evicted,
+    unsent,
+)
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT, Launch
 from services.startd.core.run.manifest import AFTER, BEFORE, ENVIRONMENT, directory_of
@@ -302,7 +309,7 @@ class FileTransfer:
     async def _save_evicted(self, job: ClassAd, outcome: JobExit) -> JobExit:
         timer = self._reports.later("transferring-output")
         try:
-            await self.save(job, streams=False)
+            await self.save(job, streams=keeps_streams(job))
         except RunFailed as error:
             return _with(outcome, error.exit()) if error.kind == "hold" else error.exit()
         except TransferUnavailable as error:

@@ -10,12 +10,13 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from services.startd.core.run.failures import RunFailed
 from services.startd.core.run.job_hooks import Hook, Hooks, Progress, Verdict, exit_ad, exit_word, judge, status_ad
 from services.startd.core.run.job_launch import Account
 from shared import job_log
@@ -27,6 +28,8 @@ from shared.subprocess_runner import CompletedProgram, ProgramFailed, clean_envi
 SHOWN = 4000
 #: For a line in a log, seconds. It may be a pipe that nobody reads.
 APPEND_S = 10.0
+#: Enters the cgroup of these directories, and then becomes the hook.
+_IN_CGROUP = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 #: Of the startd's environment, what a hook that runs as a job's user gets.
 _FOR_JOBS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "CONDOR_CONFIG")
 #: Becomes the account and then the hook. Not `preexec_fn`: that would run in a copy of the startd.
@@ -49,9 +52,10 @@ async def call_hook(
     cwd: str = "",
     account: Account | None = None,
     env: Mapping[str, str] | None = None,
+    cgroup: Sequence[str] = (),
 ) -> CompletedProgram:
     """Run one hook to its end. account: whose processes it makes; None: the startd's. env: in addition to what hooks
-    get. Its stderr is kept in the log (FHK-14). Raises HookRefused."""
+    get. cgroup: directories of the one that it enters. Its stderr is kept in the log (FHK-14). Raises HookRefused."""
     path, knob = hooks.paths[hook], hooks.knob(hook)
     refusal = await asyncio.to_thread(objection, path)
     if refusal:
@@ -60,6 +64,8 @@ async def call_hook(
     words = [path, *arguments]
     if account is not None:
         words = _as_account(account, words)
+    if cgroup:
+        words = ["/bin/sh", "-c", _IN_CGROUP, "sh", *cgroup, "--", *words]
     try:
         ended = await run(
             words,
@@ -125,11 +131,13 @@ def objection(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HookSite:
-    """The directory, account and environment that the hooks of a run are called with."""
+    """The directory, account and environment that the hooks of a run are called with. cgroup: directories of the job's
+    cgroup, made if they are not there; raises RunFailed."""
 
     cwd: str
     account: Account | None
     env: Mapping[str, str]
+    cgroup: Callable[[], Sequence[str]] = tuple
 
 
 class JobHookRunner:
@@ -145,6 +153,7 @@ class JobHookRunner:
         self._log = log
         self._spawn = spawn
         self._prepared = False  # a prepare hook was called
+        self.called = False  # any was, in this life of the startd
         self._updating = False
 
     def has(self, hook: Hook) -> bool:
@@ -189,6 +198,12 @@ class JobHookRunner:
 
     async def _call(self, hook: Hook, ad: ClassAd, site: HookSite, *arguments: str) -> CompletedProgram:
         assert self._hooks is not None
+        self.called = True
+        try:
+            # What reports on a running job is not counted against its memory, nor ended with it.
+            cgroup = site.cgroup() if hook is not Hook.UPDATE_JOB_INFO else ()
+        except RunFailed as error:
+            raise HookRefused(f"{self._hooks.knob(hook)}: {error.message}") from error
         return await call_hook(
             self._hooks,
             hook,
@@ -198,4 +213,5 @@ class JobHookRunner:
             cwd=site.cwd,
             account=site.account,
             env=site.env,
+            cgroup=cgroup,
         )

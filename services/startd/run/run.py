@@ -391,6 +391,7 @@ class Run:
             cwd=str(self.scratch),
             account=launch.account,
             env={name: launch.env[name] for name in names if name in launch.env},
+            cgroup=lambda: self.context.isolation.hook_cgroup(launch),
         )
         return self._with_credentials(launch)
 
@@ -410,6 +411,7 @@ class Run:
         if self._hook_site.account is not None:
             os.chown(self.scratch, self._hook_site.account.uid, self._hook_site.account.gid)
         violation = await self.hooks.prepare(hook, self.job, self._hook_site)
+        self.context.isolation.renew_cgroup(self.record.slot)
         if violation.kind == "hold":
             raise Fault.HOOK_REFUSED.failure(violation.message, violation.subcode)
         if violation.kind == "idle":
@@ -438,14 +440,15 @@ class Run:
         return Progress(self._is_suspended, record.pid, record.started_at if record.launched else 0.0, record.used)
 
     async def _exit_hook(self, outcome: JobExit) -> None:
-        """JOB_EXIT comes before output is sent and the schedd is told (JHK-07)."""
-        if not self.hooks.has(Hook.JOB_EXIT) or (self._hook_site is None and not self.record.launched):
-            return
-        site = self._find_hook_site()
-        if site is not None:
-            why = self.stop_order.why if self.stop_order is not None else ""
-            now = self.context.daemon.clock.now()
-            await self.hooks.exit(self.job, self._progress(), outcome, why, site, now)
+        """JOB_EXIT comes before output is sent and the schedd is told (JHK-07). Then nothing is left of any hook."""
+        if self.hooks.has(Hook.JOB_EXIT) and (self._hook_site is not None or self.record.launched):
+            site = self._find_hook_site()
+            if site is not None:
+                why = self.stop_order.why if self.stop_order is not None else ""
+                now = self.context.daemon.clock.now()
+                await self.hooks.exit(self.job, self._progress(), outcome, why, site, now)
+        if self.hooks.called:
+            await self.context.isolation.end_hooks(self.record.slot)
 
     def _place(self, machine_ad: ClassAd) -> Place:
         return Place(

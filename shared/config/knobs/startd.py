@@ -203,6 +203,11 @@ class StartdSettings(CommonSettings):
         choices=("hard", "soft", "none"),
         meaning="how a slot's memory limits its job: hard, soft or not at all",
     )
+    cgroup_ignore_cache_memory: bool = knob(
+        "CGROUP_IGNORE_CACHE_MEMORY",
+        "true",
+        meaning="what the kernel keeps of a job's files does not count as its memory",
+    )
     disable_swap_for_job: bool = knob("DISABLE_SWAP_FOR_JOB", "false", meaning="forbid swap to jobs")
     startd_enforce_disk_limits: bool = knob(
         "STARTD_ENFORCE_DISK_LIMITS",
@@ -492,6 +497,14 @@ class StartdSettings(CommonSettings):
     starter_job_environment: str | None = knob(
         "STARTER_JOB_ENVIRONMENT",
         meaning="variables of jobs that do not set them, as the submit command environment has them",
+    )
+    environment_for_assigned_by_name: Mapping[str, str] = family(
+        "ENVIRONMENT_FOR_Assigned<name>",
+        meaning="variables of jobs with the devices of their slot, each with =/pattern/replacement/ or without",
+    )
+    environment_value_for_unassigned_by_name: Mapping[str, str] = family(
+        "ENVIRONMENT_VALUE_FOR_UnAssigned<name>",
+        meaning="what these variables are in a slot without such devices; unset: they are not set, of GPUs 10000",
     )
     starter_num_threads_env_vars: tuple[str, ...] = knob(
         "STARTER_NUM_THREADS_ENV_VARS",

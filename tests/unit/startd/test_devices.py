@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from engine.slots.amounts import Amounts
 from engine.slots.carving import Carving, PlannedSlot, Refusal, SlotKind, carve, show_free
-from services.startd.core.machine.devices import device_environment, machine_attributes, slot_attributes
+from services.startd.core.machine.devices import (
+    DeviceVariables,
+    device_environment,
+    machine_attributes,
+    read_device_variables,
+    slot_attributes,
+)
 from services.startd.core.machine.gpu_usage import Meter, monitors, uuids_of
 from services.startd.core.machine.resources import Output, Resource, Stock, take_stock
 from services.startd.core.machine.slot_types import rescale_disks
@@ -153,6 +159,42 @@ def test_jobs_are_told_of_their_gpus_or_of_none(assigned, cuda, ordinal, contain
         "GPU_DEVICE_ORDINAL": ordinal,
         "NVIDIA_VISIBLE_DEVICES": containers,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "unassigned", "assigned", "told"),
+    [
+        ("VISIBLE=/^/id:/", None, "CUDA1,CUDA2", {"VISIBLE": "id:CUDA1,id:CUDA2"}),
+        ("A, B=#(CUDA)([0-9]+)#$2$1\\n#", None, "CUDA1,GPU-x", {"A": "CUDA1,GPU-x", "B": "1CUDA\\n,GPU-x"}),
+        ("CUDA_VISIBLE_DEVICES, A", None, "CUDA1", {"CUDA_VISIBLE_DEVICES": "1", "A": "CUDA1"}),
+        ("NVIDIA_VISIBLE_DEVICES", None, "GPU-bbb", {"NVIDIA_VISIBLE_DEVICES": "GPU-bbb-1"}),
+        ("X Y", None, "", {"X": "10000", "Y": "10000"}),
+        ("X", "none", "", {"X": "none"}),
+        ("", None, "CUDA1", {}),
+    ],
+)  # fmt: skip
+def test_an_administrator_says_which_variables_tell_of_devices(text, unassigned, assigned, told):
+    machine = ClassAd({"MachineResources": "Cpus Memory Disk Swap GPUs"})
+    machine["GPUs_GPU_bbb"] = ClassAd({"DeviceUuid": "bbb-1"})
+    if assigned:
+        machine["AssignedGPUs"] = assigned
+    wanted = {"gpus": DeviceVariables(read_device_variables(text), unassigned)}
+    assert device_environment(machine, wanted) == {"_CONDOR_AssignedGPUs": assigned or "10000"} | told
+
+
+def test_variables_of_other_devices_are_not_set_where_there_are_none():
+    machine = ClassAd({"MachineResources": "Cpus Memory Disk Swap Cogs"})
+    named = read_device_variables("COGS")
+    assert "COGS" not in device_environment(machine, {"cogs": DeviceVariables(named)})
+    assert device_environment(machine, {"cogs": DeviceVariables(named, "no")})["COGS"] == "no"
+    machine["AssignedCogs"] = "c1, c2"
+    assert device_environment(machine, {"cogs": DeviceVariables(named)})["COGS"] == "c1,c2"
+
+
+@pytest.mark.parametrize("text", ["A=/x", "A=/[/y/", "1A", "A=/x/y/z"])
+def test_what_is_no_list_of_variables_is_refused(text):
+    with pytest.raises(ValueError, match=r"neither a variable|no regular expression"):
+        read_device_variables(text)
 
 
 @spec("SLT-08")

@@ -53,10 +53,6 @@ LINES = {
     "PostJobPrio1": ("+PostJobPrio1 = 3", ""),
     "PostJobPrio2": ("+PostJobPrio2 = 3", ""),
     "OtherJobRemoveRequirements": ('+OtherJobRemoveRequirements = "DAGManJobId == 1"', ""),
-    "EraseOutputAndErrorOnRestart": (
-        "erase_output_and_error_on_restart = false",
-        "erase_output_and_error_on_restart = true",
-    ),
 }
 
 

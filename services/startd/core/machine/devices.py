@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.slots.carving import available, device_attribute
@@ -59,23 +60,94 @@ def _text(ad: ClassAd, attribute: str) -> str | None:
     return None if expr is None else unparse(expr)
 
 
-def device_environment(machine: ClassAd) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class DeviceVariable:
+    """A variable of jobs with the devices of their slot. pattern, replacement: what becomes of each device's name."""
+
+    name: str
+    pattern: re.Pattern[str] | None = None
+    replacement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceVariables:
+    """Those of one kind of device. unassigned: what they are where the slot has none; None: they are not set."""
+
+    named: tuple[DeviceVariable, ...]
+    unassigned: str | None = None
+
+
+def read_device_variables(text: str) -> tuple[DeviceVariable, ...]:
+    """ENVIRONMENT_FOR_Assigned<name>: names, each with =/pattern/replacement/ after it or without; any character may
+    stand for the slashes. Raises ValueError with the reason."""
+    found, at = [], 0
+    while rest := text[at:].lstrip(" \t,"):
+        at = len(text) - len(rest)
+        matched = _VARIABLE.match(rest)
+        if matched is None:
+            raise ValueError(f"{rest.split()[0]} is neither a variable nor one with =/pattern/replacement/")
+        name, _, pattern, replacement = matched.groups()
+        try:
+            compiled = re.compile(pattern) if pattern is not None else None
+        except re.error as error:
+            raise ValueError(f"{pattern} is no regular expression: {error}") from error
+        # Perl's $1 is \g<1> here, and nothing else is special.
+        text_of = "" if replacement is None else re.sub(r"\$([0-9])", r"\\g<\1>", replacement.replace("\\", "\\\\"))
+        found.append(DeviceVariable(name, compiled, text_of))
+        at += matched.end()
+    return tuple(found)
+
+
+_VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:=([^\sA-Za-z0-9])(.*?)\2(.*?)\2)?(?=[\s,]|$)")
+
+
+def device_environment(machine: ClassAd, wanted: Mapping[str, DeviceVariables] = {}) -> dict[str, str]:
     """What a job's environment says of the devices of its slot, whose ad this is. Programs for GPUs go by these
-    variables, so a job that has none is kept from those of others."""
+    variables, so a job that has none is kept from those of others. wanted: what the administrator says of some kinds of
+    devices, by name in lower case."""
     found = {}
     for name in resources(machine):
         assigned = machine.eval(f"Assigned{name}")
         if isinstance(assigned, str) and assigned:
             found[f"_CONDOR_Assigned{name}"] = assigned
+        if (variables := wanted.get(name.lower())) is not None:
+            found |= _wanted(machine, name, found.get(f"_CONDOR_Assigned{name}"), variables)
     gpus = found.get(f"_CONDOR_Assigned{GPUS}")
+    told = {} if gpus is not None else {f"_CONDOR_Assigned{GPUS}": NO_DEVICE}
+    if (variables := wanted.get(GPUS.lower())) is not None:
+        return found | told | ({} if gpus is not None else _wanted(machine, GPUS, None, variables))
     if gpus is None:
-        return found | _gpu_variables(NO_DEVICE, NO_DEVICE, "none") | {f"_CONDOR_Assigned{GPUS}": NO_DEVICE}
+        return found | _gpu_variables(NO_DEVICE, NO_DEVICE, "none") | told
     ids = gpus.split(",")
     return found | _gpu_variables(
-        ",".join(re.sub("CUDA", "", one) for one in ids),
+        ",".join(_for_cuda(one) for one in ids),
         ",".join(re.sub("CUDA|OCL", "", one) for one in ids),
         ",".join(_container_name(machine, one) for one in ids),
     )
+
+
+def _wanted(machine: ClassAd, kind: str, assigned: str | None, variables: DeviceVariables) -> dict[str, str]:
+    """assigned: the slot's devices of this kind; None: it has none."""
+    if assigned is None:
+        none = NO_DEVICE if kind.lower() == GPUS.lower() else None
+        value = none if variables.unassigned is None else variables.unassigned
+        return {} if value is None else {variable.name: value for variable in variables.named}
+    found = {}
+    for variable in variables.named:
+        ids = [one.strip() for one in assigned.split(",")]
+        if variable.pattern is not None:
+            pattern, replacement = variable.pattern, variable.replacement
+            ids = [pattern.sub(replacement, one, count=1) for one in ids]
+        elif variable.name == "CUDA_VISIBLE_DEVICES":
+            ids = [_for_cuda(one) for one in ids]
+        elif variable.name == "NVIDIA_VISIBLE_DEVICES":
+            ids = [_container_name(machine, one) for one in ids]
+        found[variable.name] = ",".join(ids)
+    return found
+
+
+def _for_cuda(device: str) -> str:
+    return re.sub("CUDA", "", device)
 
 
 def _gpu_variables(cuda: str, ordinal: str, containers: str) -> dict[str, str]:

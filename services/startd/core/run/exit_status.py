@@ -70,6 +70,12 @@ def saves_when_evicted(job: ClassAd, outcome: JobExit) -> bool:
     return outcome.reason == "evicted" and job.eval_string("WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT"
 
 
+def keeps_streams(job: ClassAd) -> bool:
+    """Whether the next run of such a job goes on after what this one said, rather than to begin its output and error
+    anew (manual: erase_output_and_error_on_restart)."""
+    return job.eval("EraseOutputAndErrorOnRestart") is False
+
+
 # ---------------------------------------------------------------- ends
 
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from services.startd.core.machine.devices import device_environment
+from services.startd.core.machine.devices import DeviceVariables, device_environment
 from services.startd.core.run.failures import Fault
 from shared.classad import ClassAd, unparse_old
 from shared.job_text import BadJobText, arguments, environment
@@ -154,11 +154,12 @@ THREADS = (
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
     """What the administrator gives jobs that do not set it themselves. threads: variables with the number of cores.
-    inherited: the startd's own, for jobs outside of containers."""
+    inherited: the startd's own, for jobs outside of containers. devices: by kind in lower case."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     threads: tuple[str, ...] = THREADS
     inherited: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, DeviceVariables] = field(default_factory=dict)
 
 
 #: Beginnings of variables that are the daemons' own; ROOST_AMQP_URL and its like hold passwords.
@@ -263,7 +264,7 @@ def _environment(own: Mapping[str, str], place: Place, iwd: str, *, outside: boo
         "_CONDOR_JOB_IWD": iwd,
         "_CONDOR_JOB_ATTEMPT": str(place.attempt),
     }
-    variables |= device_environment(place.machine_ad)
+    variables |= device_environment(place.machine_ad, place.environment.devices)
     return variables
 
 
