@@ -257,7 +257,7 @@ class JobTable:
         if job.cluster.here:
             if job.idle_key is not None or job.startable != (job.id in self.due_here):
                 found.append(
-                    f"job {job.id} of the scheduler universe is due here or not, but the table has it otherwise"
+                    f"job {job.id} of the {job.cluster.here} universe is due or not, but the table has it otherwise"
                 )
             return
         if job.idle_key is None:

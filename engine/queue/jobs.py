@@ -6,10 +6,10 @@ Attributes that follow from others (ProcId, GlobalJobId, ServerTime) are not sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
@@ -77,9 +77,9 @@ _PROTECTED: Final = """
     EnteredCurrentStatus CompletionDate JobStartDate JobCurrentStartDate JobCurrentStartExecutingDate
     JobLastStartDate JobCurrentFinishTransferInputDate LastVacateTime NumJobStarts NumShadowStarts
     NumShadowExceptions NumJobMatches NumHolds NumHoldsByReason NumJobCompletions NumRestarts NumVacates
-    NumSystemHolds NumJobReconnects JobRunCount RemoteHost RemoteSlotID LastRemoteHost StartdAddr StartdIpAddr
-    RemoteWallClockTime CumulativeSlotTime CommittedTime CommittedSlotTime CumulativeSuspensionTime
-    CommittedSuspensionTime TotalSuspensions LastSuspensionTime RemoteUserCpu RemoteSysCpu
+    NumVacatesByReason NumSystemHolds NumJobReconnects JobRunCount RemoteHost RemoteSlotID LastRemoteHost StartdAddr
+    StartdIpAddr LastRemoteWallClockTime RemoteWallClockTime CumulativeSlotTime CommittedTime CommittedSlotTime
+    CumulativeSuspensionTime CommittedSuspensionTime TotalSuspensions LastSuspensionTime RemoteUserCpu RemoteSysCpu
     CumulativeRemoteUserCpu CumulativeRemoteSysCpu BytesSent BytesRecvd ExitCode ExitBySignal ExitSignal
     ExitStatus TerminationPending HoldReason HoldReasonCode HoldReasonSubCode ReleaseReason RemoveReason
     LastHoldReason LastHoldReasonCode LastHoldReasonSubCode VacateReason AutoClusterId AutoClusterAttrs
@@ -101,7 +101,8 @@ START_RULES: Final = frozenset(
     ]
 )
 
-SCHEDULER_UNIVERSE: Final = 7
+#: Universes whose jobs the schedd itself runs, by JobUniverse.
+HERE: Final[Mapping[int, Literal["scheduler", "local"]]] = {7: "scheduler", 12: "local"}
 MAX_PRIORITY: Final = 2**31 - 1
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -154,10 +155,11 @@ class Cluster:
     edits: int = 0  # how often what its later jobs will have was changed
     entering: bool = False  # its jobs are still coming into the table
     raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
-    here: bool = False  # of the scheduler universe: the schedd itself runs its jobs, and no slot does
+    here: Literal["", "scheduler", "local"] = ""  # the universe where the schedd itself runs its jobs, and no slot does
 
     def __post_init__(self) -> None:
-        self.here = self.ad.eval("JobUniverse") == SCHEDULER_UNIVERSE
+        universe = self.ad.eval("JobUniverse")
+        self.here = HERE.get(universe, "") if isinstance(universe, int) else ""
 
     @property
     def over(self) -> bool:

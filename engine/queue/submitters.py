@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from engine.queue.jobs import ACTIVE, BadSubmit, JobStatus
 from shared.classad import ClassAd
@@ -21,14 +21,18 @@ class Count:
     """Jobs of one submitter, by what they do. Kept up to date by `move`."""
 
     by_status: dict[JobStatus, int] = field(default_factory=dict)
-    here: dict[JobStatus, int] = field(default_factory=dict)  # of them those of the scheduler universe
+    scheduler: dict[JobStatus, int] = field(default_factory=dict)  # of them those of the scheduler universe
+    local: dict[JobStatus, int] = field(default_factory=dict)  # and those of the local universe
     weighted_running: float = 0.0
     offered: int = 0  # how often a job of this submitter became ready to start, since the schedd began
 
-    def move(self, old: JobStatus | None, new: JobStatus | None, *, here: bool = False) -> None:
-        """A job changed from one state to another; None: it was not, or is no more, in the queue. here: it is of the
-        scheduler universe."""
-        for counts in (self.by_status, self.here) if here else (self.by_status,):
+    def move(
+        self, old: JobStatus | None, new: JobStatus | None, *, here: Literal["", "scheduler", "local"] = ""
+    ) -> None:
+        """A job changed from one state to another; None: it was not, or is no more, in the queue. here: the universe
+        where the schedd itself runs it."""
+        also = () if not here else (self.local,) if here == "local" else (self.scheduler,)
+        for counts in (self.by_status, *also):
             if old is not None:
                 counts[old] -= 1
             if new is not None:
@@ -38,8 +42,9 @@ class Count:
         return sum(self.by_status.get(status, 0) for status in statuses)
 
     def on_slots(self, *statuses: JobStatus) -> int:
-        """Without those of the scheduler universe."""
-        return self.of(*statuses) - sum(self.here.get(status, 0) for status in statuses)
+        """Without those that the schedd itself runs."""
+        elsewhere = sum(counts.get(status, 0) for counts in (self.scheduler, self.local) for status in statuses)
+        return self.of(*statuses) - elsewhere
 
     @property
     def running(self) -> int:
@@ -102,8 +107,10 @@ def schedd_ad(
             "TotalRunningJobs": sum(count.running for count in every),
             "TotalHeldJobs": sum(count.of(JobStatus.HELD) for count in every),
             "TotalRemovedJobs": sum(count.of(JobStatus.REMOVED) for count in every),
-            "TotalSchedulerJobsIdle": sum(count.here.get(JobStatus.IDLE, 0) for count in every),
-            "TotalSchedulerJobsRunning": sum(count.here.get(JobStatus.RUNNING, 0) for count in every),
+            "TotalSchedulerJobsIdle": sum(count.scheduler.get(JobStatus.IDLE, 0) for count in every),
+            "TotalSchedulerJobsRunning": sum(count.scheduler.get(JobStatus.RUNNING, 0) for count in every),
+            "TotalLocalJobsIdle": sum(count.local.get(JobStatus.IDLE, 0) for count in every),
+            "TotalLocalJobsRunning": sum(count.local.get(JobStatus.RUNNING, 0) for count in every),
             "TotalJobAds": sum(count.total for count in every),
             "MaxJobsRunning": max_jobs,
             "DaemonStartTime": who.start_time,

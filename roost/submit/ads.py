@@ -46,6 +46,8 @@ UNIVERSES = {
 }
 #: Universes that execution points run.
 RUN = frozenset((UNIVERSES["vanilla"], UNIVERSES["vm"]))
+#: Universes that the schedd itself runs, beside the queue.
+BESIDE = frozenset((UNIVERSES["scheduler"], UNIVERSES["local"]))
 _ZERO = (
     "NumCkpts",
     "NumRestarts",
@@ -431,7 +433,8 @@ def lease(c: Commands, out: Attributes) -> None:
                 out["JobLeaseDuration"] = default
         return
     expr = c.parsed("job_lease_duration", "JobLeaseDuration")
-    if re.fullmatch(r"\d+(\.\d*)?", text) and 0 < float(text) < 20:
+    given = c.constant(expr)
+    if isinstance(given, int | float) and 0 < given < 20:
         c.warn("JobLeaseDuration less than 20 seconds is not allowed, using 20 instead", "job_lease_duration")
         out["JobLeaseDuration"] = 20
     else:

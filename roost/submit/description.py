@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roost.personal_config import tool_config
-from roost.submit.ads import RULES, RUN, SIMPLE, UNIVERSES, WRITES
+from roost.submit.ads import BESIDE, RULES, RUN, SIMPLE, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
 from roost.submit.effects import WithoutEffect, command_in_vain, read_in_vain, without_effect
 from roost.submit.queue_statement import QueueItems, parse
@@ -63,10 +63,8 @@ class DescribedCluster:
     def not_run(self) -> str:
         """Why no pool of ours runs such jobs as they are meant; empty where it does."""
         number = self.attributes["JobUniverse"]
-        if number == UNIVERSES["local"]:
-            return "the local universe is not run by this pool; use scheduler for what is to run beside the queue"
-        if number not in RUN and number != UNIVERSES["scheduler"]:
-            return f"universe {number} is not run by this pool; use vanilla, docker, container, vm or scheduler"
+        if number not in RUN and number not in BESIDE:
+            return f"universe {number} is not run by this pool; use vanilla, docker, container, vm, scheduler or local"
         told = (f"{row.command} has no effect: {row.told}" for row in self.without_effect() if row.refused)
         return "; ".join(dict.fromkeys(told))
 

@@ -78,6 +78,7 @@ class ScheddStatistics:
         told = self._base.attributes()
         told |= updates.runs.running(running)
         told |= updates.runs.histograms()
+        told["TotalFlockedJobs"] = 0
         told |= {"Autoclusters": updates.table.autoclusters.known, "NumPendingClaims": pending}
         for name, averages in (("Upload", self._uploads), ("Download", self._downloads)):
             total = float(str(told[f"FileTransfer{name}Bytes"]))

@@ -9,13 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from services.schedd.core.machine_attributes import MachineAttributes
-from services.schedd.core.policies import SystemPolicy
+from services.schedd.core.policies import SystemPolicy, SystemRule
 from services.schedd.core.rights import Rights
 from services.schedd.core.rules import Rules, read_rules
 from services.schedd.core.scheduler_universe import Limits
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import fold
 from shared.config import Config, ConfigError, Problem
+from shared.config.evaluate import parse_whole
 from shared.config.knobs import ScheddSettings
 from shared.config.knobs.base import to_list
 from shared.files import beside
@@ -96,7 +97,7 @@ class Settings:
     max_next_job_start_delay_s: float = 600.0  # MAX_NEXT_JOB_START_DELAY
     request_claim_timeout_s: float = 1800.0  # REQUEST_CLAIM_TIMEOUT
     max_shadow_exceptions: int = 2  # MAX_SHADOW_EXCEPTIONS
-    #: START_SCHEDULER_UNIVERSE, MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER
+    #: START_SCHEDULER_UNIVERSE, MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER, START_LOCAL_UNIVERSE
     scheduler_universe: Limits = field(default_factory=Limits)
     max_uploads: int = 100  # MAX_CONCURRENT_UPLOADS; 0: no limit
     max_downloads: int = 100  # MAX_CONCURRENT_DOWNLOADS; 0: no limit
@@ -150,7 +151,9 @@ class Settings:
             max_next_job_start_delay_s=knobs.max_next_job_start_delay,
             request_claim_timeout_s=knobs.request_claim_timeout,
             max_shadow_exceptions=knobs.max_shadow_exceptions,
-            scheduler_universe=Limits(knobs.start_scheduler_universe, knobs.max_running_scheduler_jobs_per_owner),
+            scheduler_universe=Limits(
+                knobs.start_scheduler_universe, knobs.max_running_scheduler_jobs_per_owner, knobs.start_local_universe
+            ),
             max_uploads=knobs.max_concurrent_uploads,
             max_downloads=knobs.max_concurrent_downloads,
             max_transfer_input_mb=knobs.max_transfer_input_mb,
@@ -172,15 +175,47 @@ class Settings:
             ),
             graceful=knobs.gracefully_remove_jobs,
             rules=read_rules(config),
-            system=SystemPolicy(
-                hold=knobs.system_periodic_hold,
-                hold_reason=knobs.system_periodic_hold_reason,
-                hold_subcode=knobs.system_periodic_hold_subcode,
-                release=knobs.system_periodic_release,
-                remove=knobs.system_periodic_remove,
-                vacate=knobs.system_periodic_vacate,
-            ),
+            system=_system_policy(config, knobs),
         )
+
+
+def _system_policy(config: Config, knobs: ScheddSettings) -> SystemPolicy:
+    """Those that have names come first, in the order of their list. Raises ConfigError."""
+    found: dict[str, tuple[SystemRule, ...]] = {}
+    problems: list[Problem] = []
+
+    def expression(knob: str, text: str | None) -> Expr | None:
+        try:
+            return parse_whole(text) if text and text.strip() else None
+        except ParseError as error:
+            problems.append(Problem(f"{knob}: {error}", config.origin(knob), "give a ClassAd expression"))
+            return None
+
+    reason, subcode = knobs.system_periodic_hold_reason, knobs.system_periodic_hold_subcode
+    for kind, names, last in (
+        ("HOLD", knobs.system_periodic_hold_names, knobs.system_periodic_hold),
+        ("RELEASE", knobs.system_periodic_release_names, knobs.system_periodic_release),
+        ("REMOVE", knobs.system_periodic_remove_names, knobs.system_periodic_remove),
+        ("VACATE", knobs.system_periodic_vacate_names, knobs.system_periodic_vacate),
+    ):
+        rules = []
+        for name in names:
+            knob = f"SYSTEM_PERIODIC_{kind}_{name}"
+            text = config.get(f"SYSTEM_PERIODIC_{kind}_{name}")
+            if not text:
+                mend = "define it, or take its name out of the list"
+                problems.append(Problem(f"{knob} is not defined", config.origin(f"SYSTEM_PERIODIC_{kind}_NAMES"), mend))
+            elif (expr := expression(knob, text)) is not None:
+                why = expression(f"{knob}_REASON", config.get(f"SYSTEM_PERIODIC_{kind}_{name}_REASON"))
+                number = expression(f"{knob}_SUBCODE", config.get(f"SYSTEM_PERIODIC_{kind}_{name}_SUBCODE"))
+                rules.append(SystemRule(knob, expr, why, number))
+        if last is not None:
+            own = (reason, subcode) if kind == "HOLD" else (None, None)
+            rules.append(SystemRule(f"SYSTEM_PERIODIC_{kind}", last, *own))
+        found[kind.lower()] = tuple(rules)
+    if problems:
+        raise ConfigError(problems)
+    return SystemPolicy(**found)
 
 
 def _users(names: Iterable[str], uid_domain: str) -> tuple[str, ...]:

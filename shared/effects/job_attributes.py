@@ -42,17 +42,13 @@ UNSET: Final = (
         "blocks of disks are not counted: BytesSent and BytesRecvd tell what was transferred",
         "BlockReads BlockWrites RecentBlockReadKbytes RecentBlockReads RecentBlockWriteKbytes RecentBlockWrites IOWait",
     ),
-    Answer(
-        "the slot of a run is told by job_machine_attrs: MachineAttrCpus0, MachineAttrMemory0, MachineAttrDisk0",
-        "CpusProvisioned DiskProvisioned GPUsProvisioned MemoryProvisioned",
-    ),
     Answer("a run's use of GPUs is GPUsAverageUsage and GPUsMemoryUsage", "GPUsUsage"),
     Answer(
         "transfers are told by the job event log (040), and the waiting ones by the schedd's TransferQueue attributes",
-        "CumulativeTransferTime JobCurrentFinishTransferOutputDate JobCurrentStartTransferInputDate "
-        "JobCurrentStartTransferOutputDate TransferInFinished TransferInQueued TransferInStarted "
-        "TransferOutFinished TransferOutQueued TransferOutStarted "
-        "TransferQueued TransferringInput",
+        "CumulativeTransferTime JobCurrentFinishTransferInputDate JobCurrentFinishTransferOutputDate "
+        "JobCurrentStartTransferInputDate JobCurrentStartTransferOutputDate TransferInFinished "
+        "TransferInQueued TransferInStarted TransferOutFinished TransferOutQueued TransferOutStarted "
+        "TransferQueued TransferringInput StageOutStart",
     ),
     Answer(
         "a startd that is away is told by the job event log (022, 023, 024), and counted in NumJobReconnects",
@@ -61,12 +57,12 @@ UNSET: Final = (
     ),
     Answer(
         "times of a job's life are QDate, JobStartDate, JobCurrentStartDate, JobCurrentStartExecutingDate and "
-        "CompletionDate; its time on slots is RemoteWallClockTime",
-        "FirstJobMatchDate InitialWaitDuration LastRemoteWallClockTime JobMaterializeDate EpochWriteDate",
+        "CompletionDate; its time on slots is RemoteWallClockTime, and that of its last run LastRemoteWallClockTime",
+        "FirstJobMatchDate InitialWaitDuration JobMaterializeDate EpochWriteDate",
     ),
+    Answer("the items of a factory's jobs are kept in the queue's database", "JobMaterializeItemsFile"),
     Answer("jobs do not flock to other pools", "LastRemotePool RemotePool"),
     Answer("jobs run at execution points: RemoteUserCpu and RemoteSysCpu", "LocalSysCpu LocalUserCpu"),
-    Answer("evictions are counted in NumVacates, and the last one's reason is VacateReasonCode", "NumVacatesByReason"),
     Answer("it says why a job was evicted, without a number of its own", "VacateReasonSubCode"),
     Answer("there are no job sets: batch_name groups jobs", "JobSetId JobSetName"),
     Answer("a released job is idle", "JobStatusOnRelease"),

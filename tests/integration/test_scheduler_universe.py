@@ -49,8 +49,11 @@ def past(pool, job):
     return ad
 
 
-def test_a_job_runs_beside_the_schedd(pool, submit, tmp_path):
-    job = submit('echo "$1 $X $(pwd) $CONDOR_ID"; echo oops >&2; exit 3', arguments="one", environment="X=two")
+@pytest.mark.parametrize("universe", ["scheduler", "local"])
+def test_a_job_runs_beside_the_schedd(pool, submit, tmp_path, universe):
+    job = submit(
+        'echo "$1 $X $(pwd) $CONDOR_ID"; echo oops >&2; exit 3', arguments="one", environment="X=two", universe=universe
+    )
     ad = past(pool, job)
     assert (ad["JobStatus"], ad["ExitCode"], ad["NumShadowStarts"], ad["NumJobStarts"]) == (4, 3, 1, 1)
     assert "LastRemoteHost" not in ad

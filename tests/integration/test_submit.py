@@ -78,7 +78,7 @@ def test_the_clusters_number_is_known_to_the_jobs(pool: EmbeddedPool, tmp_path: 
         ("executable = x.sh\nqueue 2\nrequest_memory = 1X\nqueue\n", "job.sub, line 3"),
         ("executable = x.sh\nhold = true\nrequest_cpus = $CHOICE(Process,1,2,3 4)\nqueue 3\n", "job.sub, line 3"),
         ("executable = x.sh\nqueue\nexecutable = nowhere\nqueue\n", "job.sub, line 3"),
-        ("executable = x.sh\nuniverse = local\nqueue\n", "universe"),
+        ("executable = x.sh\nuniverse = grid\ngrid_resource = batch slurm\nqueue\n", "universe"),
         ("executable = x.sh\noutput = $(Cluster)\nqueue\nnonsense\n", "job.sub, line 4"),
     ],
 )

@@ -15,6 +15,7 @@ from engine.queue.job_table import JobTable
 from engine.queue.jobs import ACTIVE, Job, JobStatus
 from services.schedd.core.job_states import Change, Effect, JobEvent, Verdict, transition
 from services.schedd.core.policies import Action, CoolDown
+from services.schedd.core.reason_counts import NOT_STARTED, REMOVED, RUN_FAILED, count_hold, count_vacate
 from shared import job_log
 from shared.classad import ClassAd
 from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved, JobsSubmitted
@@ -197,7 +198,7 @@ def apply_event(
         effects.append(WakeClaim(job.waits_for))
         job.waits_for = ""
     if old in ACTIVE and change.status in (JobStatus.HELD, JobStatus.REMOVED):
-        effects += _leaves(job, reason, now, slot)
+        effects += _leaves(job, reason, now, slot, code if event == JobEvent.HOLD else REMOVED)
     if event == JobEvent.HOLD:
         effects += _hold(schedd, job, reason, code, subcode, now)
     elif event == JobEvent.RELEASE:
@@ -220,12 +221,13 @@ def apply_event(
     return Outcome(change, tuple(effects))
 
 
-def _leaves(job: Job, reason: str, now: float, slot: ClassAd | None) -> list[JobEffect]:
+def _leaves(job: Job, reason: str, now: float, slot: ClassAd | None, code: int) -> list[JobEffect]:
     """The log of a job that runs tells that it leaves its machine before it tells why, as HTCondor's does: with what
-    was reported of the run last, as it is still being ended."""
+    was reported of the run last, as it is still being ended. code: VacateReasonCode."""
     run = job.shadow
     if run is None or not run.executing:
         return []
+    count_vacate(job, code)
 
     def event() -> job_log.Event:
         usage = run.stored_usage
@@ -237,7 +239,7 @@ def _leaves(job: Job, reason: str, now: float, slot: ClassAd | None) -> list[Job
 
 def _hold(schedd: str, job: Job, reason: str, code: int, subcode: int, now: float) -> list[JobEffect]:
     job.ad.update({"HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": subcode})
-    job.count("NumHolds")
+    count_hold(job, code)
     return [
         LogEvent(job, lambda: job_log.held(job.id, now, reason, code, subcode)),
         PublishEvent(JobHeld(**about(schedd, job, now), code=code, subcode=subcode, reason=reason)),
@@ -271,14 +273,18 @@ def requeue(
     *,
     failed: bool,
     code: int = 0,
+    ran: bool = False,
 ) -> tuple[JobEffect, ...]:
-    """The job's run ended without success: it waits for another, a while longer after repeated failures. `code` is the
-    VacateReasonCode, if the reason has one."""
+    """The job's run ended without success: it waits for another, a while longer after repeated failures. code: the
+    VacateReasonCode, if the reason has one. ran: whether its program had begun."""
+    code = code or ((RUN_FAILED if ran else NOT_STARTED) if failed else 0)
     job.ad["LastVacateTime"] = int(now)
     job.ad["VacateReason"] = reason[:1000]
     job.drop("VacateReasonCode")
     if code:
         job.ad["VacateReasonCode"] = code
+    if ran:
+        count_vacate(job, code)
     effects: tuple[JobEffect, ...] = ()
     if failed:
         wait = cool_down.wait_s(job.count("NumShadowExceptions"))

@@ -12,6 +12,7 @@ from services.schedd.core.claim import Claim
 from services.schedd.core.job_changes import JobEffect, LogEvent, Notify, PublishEvent, about, apply_event, requeue
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Action, CoolDown, Hold, after_exit
+from services.schedd.core.reason_counts import REQUEUED
 from shared import job_log
 from shared.classad import ClassAd
 from shared.classad.ad import is_private
@@ -59,6 +60,7 @@ class Result:
     run: Shadow
     now: float
     ended: Ended
+    weight: float = 1.0  # of the slot
 
 
 # Attributes along the way
@@ -191,6 +193,7 @@ def on_run_end(job: Job, claim: Claim, run: Shadow, ended: Ended) -> None:
     if run.suspended:
         on_continue(job, run, ended.at)
     job.ad["RemoteWallClockTime"] = float(job.number("RemoteWallClockTime")) + had
+    job.ad["LastRemoteWallClockTime"] = float(had)
     job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + had * claim.weight()
     if claim.granted:
         job.ad["LastRemoteHost"] = claim.slot
@@ -222,7 +225,8 @@ def conclude(schedd: str, table: JobTable, job: Job, result: Result, cool_down: 
     # Where it did not run yet no log says that it ran: the claim went before the job could start.
     told = _evicted(schedd, job, result, reason) if result.run.executing else ()
     code = exit_.vacate_code or (USER_VACATED if result.run.stop == "vacate" else 0)
-    return told + requeue(schedd, table, job, reason, now, cool_down, failed=False, code=code)
+    ran = bool(result.run.executing)
+    return told + requeue(schedd, table, job, reason, now, cool_down, failed=False, code=code, ran=ran)
 
 
 def skip(
@@ -282,7 +286,7 @@ def _failed(
     """The run does not count: it could not start, or its output is lost."""
     now = result.now
     told = LogEvent(job, lambda: job_log.shadow_exception(job.id, result.ended.at, reason, result.usage))
-    return (told, *requeue(schedd, table, job, reason, now, cool_down, failed=True))
+    return (told, *requeue(schedd, table, job, reason, now, cool_down, failed=True, ran=bool(result.run.executing)))
 
 
 def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: CoolDown) -> tuple[JobEffect, ...]:
@@ -291,6 +295,7 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
     if output_missing(run, exit_):
         return _failed(schedd, table, job, result, exit_.message or "its output did not arrive", cool_down)
     _note_exit(job, exit_)
+    _commit(job, result)
     job.count("NumJobCompletions")
     decision = after_exit(full_ad(schedd, job, now), now)
     if decision.action == Action.HOLD:
@@ -306,7 +311,9 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
         ).effects
     if decision.action == Action.REQUEUE:
         told = _evicted(schedd, job, result, decision.reason, requeued=True)
-        return told + requeue(schedd, table, job, decision.reason, now, cool_down, failed=False)
+        return told + requeue(
+            schedd, table, job, decision.reason, now, cool_down, failed=False, code=REQUEUED, ran=True
+        )
     job.ad["CompletionDate"] = int(result.ended.at)
     job.ad["JobFinishedHookDone"] = int(now)
     effects: list[JobEffect] = []
@@ -329,6 +336,14 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
     if job.number("JobNotification"):
         effects.append(Notify(job))
     return (*effects, *apply_event(schedd, table, job, JobEvent.COMPLETE, now).effects)
+
+
+def _commit(job: Job, result: Result) -> None:
+    """The run's work counts: its program ended by itself, and its output is here."""
+    had = result.ended.had_s
+    job.ad["CommittedTime"] = int(job.number("CommittedTime") + had)
+    job.ad["CommittedSlotTime"] = float(job.number("CommittedSlotTime")) + had * result.weight
+    job.ad["CommittedSuspensionTime"] = int(job.number("CumulativeSuspensionTime"))
 
 
 def _note_exit(job: Job, exit_: JobExit) -> None:

@@ -1,4 +1,5 @@
-"""What a job's ad keeps of the machines that it ran on: MachineAttr<Name>0 of this run, 1 of the one before, and so on.
+"""What a job's ad keeps of the machines that it ran on: MachineAttr<Name>0 of this run, 1 of the one before, and so on;
+and how much of each resource its slot has, CpusProvisioned, MemoryProvisioned and so on.
 
 `job_machine_attrs` names attributes of the slot, and SYSTEM_JOB_MACHINE_ATTRS names those of all jobs. No I/O.
 """
@@ -13,13 +14,16 @@ from engine.queue.jobs import Job
 from shared.classad import UNDEFINED, ClassAd, Expr
 from shared.classad.ad import is_private
 from shared.classad.budget import policies
-from shared.classad.expr import fold
+from shared.classad.expr import Literal, fold
 from shared.config.knobs.base import to_list
 
 PREFIX: Final = "MachineAttr"
 #: More names, and more runs, are left out.
 MOST_NAMES: Final = 100
 MOST_RUNS: Final = 100
+#: What slots have of the machine's own, beside custom resources (MachineResources).
+_STANDARD: Final = ("Cpus", "Memory", "Disk")
+_NOT_PROVISIONED: Final = frozenset(("swap", *map(fold, _STANDARD)))
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -46,6 +50,23 @@ def note_machine(job: Job, slot: ClassAd, of_all: MachineAttributes, now: float,
                 job.ad[f"{PREFIX}{name}0"] = slot.eval(name, job.ad, now)
         else:
             job.ad[f"{PREFIX}{name}0"] = UNDEFINED if cell is None else cell
+    _note_provisioned(job, slot)
+
+
+def _note_provisioned(job: Job, slot: ClassAd) -> None:
+    """<Resource>Provisioned: what the slot of the run has, which may be more than the job asked for."""
+    named = _constant(slot, "machineresources")
+    more = [] if not isinstance(named, str) else [name for name in named.split() if fold(name) not in _NOT_PROVISIONED]
+    for name in (*_STANDARD, *more[:MOST_NAMES]):
+        cell = _constant(slot, fold(name))
+        if isinstance(cell, int | float) and _NAME.fullmatch(name):
+            job.ad[f"{name}Provisioned"] = cell
+
+
+def _constant(slot: ClassAd, key: str) -> object:
+    """What a slot says outright, without an expression."""
+    cell = slot.find(key)
+    return cell.value if isinstance(cell, Literal) else cell
 
 
 def _wanted(job: Job, of_all: MachineAttributes) -> dict[str, int]:

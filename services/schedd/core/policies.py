@@ -63,15 +63,24 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class SystemPolicy:
-    """The pool's SYSTEM_PERIODIC_* expressions; None where they are not set."""
+class SystemRule:
+    """One of the pool's SYSTEM_PERIODIC_* expressions. knob: its name. reason, subcode: of a hold, if they are set."""
 
-    hold: Expr | None = None
-    hold_reason: Expr | None = None
-    hold_subcode: Expr | None = None
-    release: Expr | None = None
-    remove: Expr | None = None
-    vacate: Expr | None = None
+    knob: str
+    expr: Expr
+    reason: Expr | None = None
+    subcode: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPolicy:
+    """The pool's SYSTEM_PERIODIC_* expressions, in the order in which they are looked at: the first that is true
+    counts."""
+
+    hold: tuple[SystemRule, ...] = ()
+    release: tuple[SystemRule, ...] = ()
+    remove: tuple[SystemRule, ...] = ()
+    vacate: tuple[SystemRule, ...] = ()
 
     def __bool__(self) -> bool:
         return any((self.hold, self.release, self.remove, self.vacate))
@@ -148,40 +157,38 @@ def _periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy, 
         if _evaluated(ad, "PeriodicHold", now):
             reason = _words(ad, "PeriodicHoldReason", _said(ad, "periodic_hold", "PeriodicHold"), now)
             return Decision(Action.HOLD, reason, Hold.JOB_POLICY, _whole(ad, "PeriodicHoldSubCode", now))
-        if _system(system.hold, ad, now, pool):
+        if (rule := _first_true(system.hold, ad, now, pool)) is not None:
             with pool.open():
-                text = evaluate(system.hold_reason, ad, None, now) if system.hold_reason is not None else ""
-                code = evaluate(system.hold_subcode, ad, None, now) if system.hold_subcode is not None else 0
-            return Decision(
-                Action.HOLD,
-                text
-                if isinstance(text, str) and text
-                else f"The pool's SYSTEM_PERIODIC_HOLD became true: {system.hold}",
-                Hold.SYSTEM_POLICY,
-                code if isinstance(code, int) else 0,
-            )
+                text = evaluate(rule.reason, ad, None, now) if rule.reason is not None else ""
+                code = evaluate(rule.subcode, ad, None, now) if rule.subcode is not None else 0
+            reason = text if isinstance(text, str) and text else _pool_said(rule)
+            return Decision(Action.HOLD, reason, Hold.SYSTEM_POLICY, code if isinstance(code, int) else 0)
     elif _may_be_released(ad):
         if _evaluated(ad, "PeriodicRelease", now):
             return Decision(Action.RELEASE, _said(ad, "periodic_release", "PeriodicRelease"))
-        if _system(system.release, ad, now, pool):
-            return Decision(Action.RELEASE, f"The pool's SYSTEM_PERIODIC_RELEASE became true: {system.release}")
+        if (rule := _first_true(system.release, ad, now, pool)) is not None:
+            return Decision(Action.RELEASE, _pool_said(rule))
     if _evaluated(ad, "PeriodicRemove", now):
         return Decision(Action.REMOVE, _said(ad, "periodic_remove", "PeriodicRemove"))
-    if _system(system.remove, ad, now, pool):
-        return Decision(Action.REMOVE, f"The pool's SYSTEM_PERIODIC_REMOVE became true: {system.remove}")
+    if (rule := _first_true(system.remove, ad, now, pool)) is not None:
+        return Decision(Action.REMOVE, _pool_said(rule))
     if status in ACTIVE:
         if _evaluated(ad, "PeriodicVacate", now):
             return Decision(Action.VACATE, _said(ad, "periodic_vacate", "PeriodicVacate"))
-        if _system(system.vacate, ad, now, pool):
-            return Decision(Action.VACATE, f"The pool's SYSTEM_PERIODIC_VACATE became true: {system.vacate}")
+        if (rule := _first_true(system.vacate, ad, now, pool)) is not None:
+            return Decision(Action.VACATE, _pool_said(rule))
     return None
 
 
-def _system(expr: Expr | None, ad: ClassAd, now: float, budget: Budget) -> bool:
-    if expr is None:
-        return False
+def _first_true(rules: tuple[SystemRule, ...], ad: ClassAd, now: float, budget: Budget) -> SystemRule | None:
+    if not rules:
+        return None
     with budget.open():
-        return is_true(evaluate(expr, ad, None, now))
+        return next((rule for rule in rules if is_true(evaluate(rule.expr, ad, None, now))), None)
+
+
+def _pool_said(rule: SystemRule) -> str:
+    return f"The pool's {rule.knob} became true: {rule.expr}"
 
 
 def _may_be_released(ad: ClassAd) -> bool:

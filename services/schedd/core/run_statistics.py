@@ -35,6 +35,13 @@ _EXITS: Final = {
     "JobsShouldHold": (HELD,),
     "JobsExitException": (FAILED, LOST),
 }
+#: What can happen to HTCondor's access points only: no shadow is short of memory or of a log, no pool is flocked to, no
+#: job is checkpointed unasked, and a restarted schedd has its claims as before.
+NEVER: Final = (
+    *("JobsCheckpointed", "JobsDebugLogError", "JobsShadowNoMemory", "ShadowsReconnections"),
+    *("JobsRestartReconnectsAttempting", "JobsRestartReconnectsFailed", "JobsRestartReconnectsInterrupted"),
+    *("JobsRestartReconnectsLeaseExpired", "JobsRestartReconnectsSucceeded"),
+)
 
 
 def outcome(exit_: JobExit, status: JobStatus, *, output_missing: bool) -> str:
@@ -64,6 +71,7 @@ class RunStatistics:
         self.failed_s = 0.0
         self.before_s, self.executing_s, self.after_s = 0.0, 0.0, 0.0
         self.churn_s = 0.0  # of runs that never came to run anything
+        self.exec_failed = 0  # ended without: their program could not be begun
 
     def began(self, *, recycled: bool) -> None:
         self.begun += 1
@@ -95,6 +103,7 @@ class RunStatistics:
             self.failed_s += ended.had_s
         if not run.executing:
             self.churn_s += ended.had_s
+            self.exec_failed += how in (FAILED, HELD)
             return
         before = min(max(0.0, run.executing - run.started), ended.had_s)
         executing = min(ended.ran_s, ended.had_s - before)
@@ -112,6 +121,8 @@ class RunStatistics:
             "JobsNotStarted": self.not_started,
             "JobsExited": sum(by_how.values()),
             **exits,
+            "JobsExecFailed": self.exec_failed,
+            **dict.fromkeys(NEVER, 0),
             "JobsExitedAndClaimClosing": self.closing,
             "JobsCoredumped": self.core_dumped,
             "JobsAccumRunningTime": int(self.completed.sum_s + self.badput.sum_s),

@@ -1,5 +1,5 @@
-"""Jobs of the scheduler universe: programs that the schedd runs itself, beside the queue (managers of DAGs, above all).
-Who may have some, which may start, and what their end means. No I/O.
+"""Jobs of the scheduler and local universes: programs that the schedd runs itself, beside the queue (managers of DAGs,
+above all). Who may have some, which may start, and what their end means. The two differ in their limits only. No I/O.
 
 Such a job is a process of the schedd's account. So only that account's user may have one: everybody else would get its
 rights. It takes no slot, no negotiator hears of it, and nothing is charged.
@@ -29,11 +29,21 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """start: START_SCHEDULER_UNIVERSE, over the schedd's ad (MY) and the job's (TARGET); per_owner:
-    MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER."""
+    """start, start_local: START_SCHEDULER_UNIVERSE and START_LOCAL_UNIVERSE, over the schedd's ad (MY) and the job's
+    (TARGET); per_owner: MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER."""
 
     start: Expr | None = None
     per_owner: int = 200
+    start_local: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How many jobs run, by universe; of_owner: of the scheduler universe and one owner."""
+
+    scheduler: int = 0
+    local: int = 0
+    of_owner: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +62,26 @@ def refusal(user: str, account: str, uid_domain: str, *, spool: bool) -> str:
     """Why a user may not submit such a job; empty: he may. account: of the schedd's process."""
     if local_name(user, uid_domain) != account:
         return (
-            f"jobs of the scheduler universe (managers of DAGs are some) run as the schedd's account, {account}, and "
-            f"{user} is another user: submit to a schedd that runs as you do, as a personal pool's does (roost up)"
+            "jobs of the scheduler and local universes (managers of DAGs are some) run as the schedd's account, "
+            f"{account}, and {user} is another user: submit to a schedd that runs as you do, as a personal pool's does "
+            "(roost up)"
         )
     if spool:
-        return "jobs of the scheduler universe use their files where they lie: submit without spooling"
+        return "jobs of the scheduler and local universes use their files where they lie: submit without spooling"
     return ""
 
 
-def may_start(job: Job, ad: ClassAd, running: int, of_owner: int, limits: Limits, now: float) -> bool:
-    """Whether an idle job may start. ad: the whole one; running: jobs of this universe that run, and of_owner: those of
-    its owner."""
-    if of_owner >= limits.per_owner:
+def may_start(job: Job, ad: ClassAd, running: Running, limits: Limits, now: float) -> bool:
+    """Whether an idle job may start. ad: the whole one."""
+    local = job.cluster.here == "local"
+    if not local and running.of_owner >= limits.per_owner:
         return False
-    if limits.start is None:
+    start = limits.start_local if local else limits.start
+    if start is None:
         return True
-    mine = ClassAd({"TotalSchedulerJobsRunning": running})
-    with policies("START_SCHEDULER_UNIVERSE").open():
-        return is_true(evaluate(limits.start, mine, ad, now))
+    mine = ClassAd({"TotalSchedulerJobsRunning": running.scheduler, "TotalLocalJobsRunning": running.local})
+    with policies("START_LOCAL_UNIVERSE" if local else "START_SCHEDULER_UNIVERSE").open():
+        return is_true(evaluate(start, mine, ad, now))
 
 
 def launch(job: Job, account: str, home: str, schedd: str) -> Launch:

@@ -440,11 +440,11 @@ class JobUpdates:
             self.run_lost(claim, job, run)
             self.claims.give_back(claim, "its job was removed by force")
 
-    def requeue(self, job: Job, reason: str, *, failed: bool, code: int = 0) -> None:
+    def requeue(self, job: Job, reason: str, *, failed: bool, code: int = 0, ran: bool = False) -> None:
         """The job's run ended without success: it waits for another (job_changes.requeue)."""
         self.carry_out(
             job_changes.requeue(
-                self.name, self.table, job, reason, self.now(), self.cool_down, failed=failed, code=code
+                self.name, self.table, job, reason, self.now(), self.cool_down, failed=failed, code=code, ran=ran
             )
         )
 

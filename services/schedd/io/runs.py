@@ -19,6 +19,7 @@ from services.schedd.core.idle_claims import idle_s
 from services.schedd.core.job_states import JobEvent, Verdict
 from services.schedd.core.machine_attributes import note_machine
 from services.schedd.core.policies import Hold
+from services.schedd.core.reason_counts import RECONNECT_FAILED
 from services.schedd.core.run_statistics import outcome
 from services.schedd.io.job_updates import JobUpdates, find_job
 from shared import job_log
@@ -318,6 +319,7 @@ class Runs:
             run,
             now,
             ended,
+            claim.weight(),
         )
         self.updates.carry_out(job_end.conclude(self.updates.name, self.table, job, result, self.updates.cool_down))
         self.updates.count_run(
@@ -387,7 +389,8 @@ class Runs:
                         reason=reason,
                     )
                 )
-            self.updates.requeue(job, reason, failed=False)
+            code = RECONNECT_FAILED if reconnecting else 0
+            self.updates.requeue(job, reason, failed=False, code=code, ran=bool(run.executing))
         self.claims.drop(claim)
         self.updates.commit()
 

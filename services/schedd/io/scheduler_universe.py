@@ -1,4 +1,4 @@
-"""Runs jobs of the scheduler universe: starts their programs, follows them, ends them.
+"""Runs jobs of the scheduler and local universes: starts their programs, follows them, ends them.
 
 Programs outlive the schedd: the next one finds those that still run, and learns how the others ended (shared.programs).
 A job is on disk as running before its program is started, so none is started twice.
@@ -127,11 +127,15 @@ class SchedulerUniverse:
 
     def _may_start(self, job: Job) -> bool:
         now, mine = self.updates.now(), job.cluster.user
-        running = [other for other in self._following if (found := self.table.get(other)) and found.shadow]
-        of_owner = sum(self.table.clusters[one.cluster].user == mine for one in running)
+        clusters = [found.cluster for one in self._following if (found := self.table.get(one)) and found.shadow]
+        running = decisions.Running(
+            scheduler=sum(cluster.here == "scheduler" for cluster in clusters),
+            local=sum(cluster.here == "local" for cluster in clusters),
+            of_owner=sum(cluster.here == "scheduler" and cluster.user == mine for cluster in clusters),
+        )
         ad = full_ad(self.updates.name, job, now)
         try:
-            return decisions.may_start(job, ad, len(running), of_owner, self.updates.settings.scheduler_universe, now)
+            return decisions.may_start(job, ad, running, self.updates.settings.scheduler_universe, now)
         except TooExpensive as error:
             self.log.warning("start_scheduler_universe", job_id=str(job.id), reason=str(error))
             return False

@@ -18,6 +18,12 @@ class ScheddSettings(ServerTlsSettings):
 
     SUBSYSTEM: ClassVar[str] = "SCHEDD"
 
+    schedd_attrs: tuple[str, ...] = knob(
+        "SCHEDD_ATTRS", meaning="macros whose values are attributes of the schedd's ad"
+    )
+    submitter_attrs: tuple[str, ...] = knob(
+        "SUBMITTER_ATTRS", meaning="macros whose values are attributes of the ads of its submitters"
+    )
     significant_attributes: tuple[str, ...] = knob(
         "SIGNIFICANT_ATTRIBUTES", meaning="attributes that define an autocluster"
     )
@@ -76,6 +82,11 @@ class ScheddSettings(ServerTlsSettings):
         "TotalSchedulerJobsRunning < 500",
         meaning="whether a job of the scheduler universe may start; MY.TotalSchedulerJobsRunning, TARGET = job",
     )
+    start_local_universe: Expr | None = knob(
+        "START_LOCAL_UNIVERSE",
+        "TotalLocalJobsRunning < 200",
+        meaning="whether a job of the local universe may start; MY.TotalLocalJobsRunning, TARGET = job",
+    )
     max_running_scheduler_jobs_per_owner: int = knob(
         "MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER",
         "200",
@@ -116,6 +127,37 @@ class ScheddSettings(ServerTlsSettings):
     system_periodic_release: Expr | None = knob("SYSTEM_PERIODIC_RELEASE", meaning="true releases any held job")
     system_periodic_remove: Expr | None = knob("SYSTEM_PERIODIC_REMOVE", meaning="true removes any job")
     system_periodic_vacate: Expr | None = knob("SYSTEM_PERIODIC_VACATE", meaning="true ends the run of any running job")
+    system_periodic_hold_names: tuple[str, ...] = knob(
+        "SYSTEM_PERIODIC_HOLD_NAMES",
+        meaning="names of further policies that hold jobs, looked at in this order and before the one without a name",
+    )
+    system_periodic_hold_by_name: Mapping[str, str] = family(
+        "SYSTEM_PERIODIC_HOLD_<Name>", meaning="true holds any job, if the name is in the list"
+    )
+    system_periodic_hold_reason_by_name: Mapping[str, str] = family(
+        "SYSTEM_PERIODIC_HOLD_<Name>_REASON", meaning="the HoldReason of a job held so"
+    )
+    system_periodic_hold_subcode_by_name: Mapping[str, str] = family(
+        "SYSTEM_PERIODIC_HOLD_<Name>_SUBCODE", meaning="the HoldReasonSubCode of a job held so"
+    )
+    system_periodic_release_names: tuple[str, ...] = knob(
+        "SYSTEM_PERIODIC_RELEASE_NAMES", meaning="names of further policies that release held jobs"
+    )
+    system_periodic_release_by_name: Mapping[str, str] = family(
+        "SYSTEM_PERIODIC_RELEASE_<Name>", meaning="true releases any held job, if the name is in the list"
+    )
+    system_periodic_remove_names: tuple[str, ...] = knob(
+        "SYSTEM_PERIODIC_REMOVE_NAMES", meaning="names of further policies that remove jobs"
+    )
+    system_periodic_remove_by_name: Mapping[str, str] = family(
+        "SYSTEM_PERIODIC_REMOVE_<Name>", meaning="true removes any job, if the name is in the list"
+    )
+    system_periodic_vacate_names: tuple[str, ...] = knob(
+        "SYSTEM_PERIODIC_VACATE_NAMES", meaning="names of further policies that end runs"
+    )
+    system_periodic_vacate_by_name: Mapping[str, str] = family(
+        "SYSTEM_PERIODIC_VACATE_<Name>", meaning="true ends the run of any running job, if the name is in the list"
+    )
     job_queue_log: str = knob("JOB_QUEUE_LOG", "$(SPOOL)/job_queue.log", meaning="file of the job queue")
     history: str | None = knob(
         "HISTORY",

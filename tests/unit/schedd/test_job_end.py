@@ -12,7 +12,7 @@ from services.schedd.core.claim import Claim
 from services.schedd.core.job_changes import LeaveQueue, LogEvent, PublishEvent, SaveJob
 from services.schedd.core.policies import CoolDown
 from shared import job_log
-from shared.classad import parse_ad
+from shared.classad import UNDEFINED, parse_ad
 from shared.messages.claims import JobExit, JobReport, Usage
 from tests.spec import spec
 from tests.unit.schedd.test_decisions import cluster_of, job_of
@@ -49,6 +49,7 @@ def test_runs_add_up():
         assert (job.ad.eval("RemoteHost"), job.ad.eval("RemoteSlotID")) == ("slot1@ep", 7)
         job_end.on_run_end(job, claim, run, job_end.heard_of_end(run, ended))
     assert job.ad.eval("RemoteWallClockTime") == 14.5
+    assert job.ad.eval("LastRemoteWallClockTime") == 4.0
     assert job.ad.eval("CumulativeSlotTime") == 29.0
     assert job.ad.eval("JobLastStartDate") == 1000
     assert job.ad.eval("LastRemoteHost") == "slot1@ep"
@@ -116,7 +117,7 @@ def test_a_hold_without_a_code_is_the_startds(code, expected):
         ("evicted", "", 0, ("its run was evicted", False, 0)),
         ("evicted", "vacate", 0, ("its run was vacated", False, 1004)),
         ("killed", "vacate", 1003, ("its run was vacated", False, 1003)),
-        ("failed", "", 0, ("the job could not be started", True, 0)),
+        ("failed", "", 0, ("the job could not be started", True, 1003)),
     ],
 )
 def test_who_does_not_end_by_itself_goes_back_to_the_queue_with_the_code_of_the_cause(reason, stop, said, expected):
@@ -141,6 +142,18 @@ def ended_run(exit_, *, text="", transfer=True, output=True, executing=1002.0, u
     ended = ended or job_end.heard_of_end(run, 1010.5)
     result = job_end.Result(usage or Usage(), exit_, "slot1@ep", parse_ad("[Cpus = 1]"), run, 1010.5, ended)
     return job, job_end.conclude("ap", table, job, result, CoolDown())
+
+
+def committed(job):
+    return tuple(job.ad.eval(f"Committed{name}") for name in ("Time", "SlotTime", "SuspensionTime"))
+
+
+def test_only_runs_whose_work_counts_are_committed():
+    job, _ = ended_run(JobExit(reason="exited", exit_code=3), text="CumulativeSuspensionTime = 4; CommittedTime = 2")
+    assert committed(job) == (12, 10.5, 4)
+    lost, _ = ended_run(JobExit(reason="exited", exit_code=0), output=False)
+    left, _ = ended_run(JobExit(reason="evicted"))
+    assert committed(lost) == committed(left) == (UNDEFINED,) * 3
 
 
 def events_of(effects):
@@ -188,7 +201,7 @@ def test_a_run_whose_output_did_not_come_home_does_not_count(transfer, output, c
     assert (job.status == JobStatus.COMPLETED) is counts
     assert len(events_of(effects)) == int(counts)
     if not counts:
-        assert requeued(job) == ("its output did not arrive", True, 0)
+        assert requeued(job) == ("its output did not arrive", True, 1002)
         assert "its output did not arrive" in log_of(effects)
         assert "NumJobCompletions" not in job.ad
 

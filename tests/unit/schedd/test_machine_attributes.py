@@ -40,6 +40,18 @@ def test_secrets_and_what_is_no_name_are_left_out():
     assert kept(job) == {}
 
 
+def test_a_job_tells_how_much_its_slot_has():
+    job = job_of(cluster_of("RequestCpus = 1"))
+    whole = parse_ad(
+        '[Cpus = 8; Memory = 4096; Disk = 9; GPUs = 2; MachineResources = "Cpus Memory Disk Swap GPUs a-b"]'
+    )
+    note_machine(job, whole, MachineAttributes((), 0), 9.0)
+    carved = parse_ad('[Cpus = 2; Memory = 128; Disk = 7; GPUs = 1; MachineResources = "Cpus Memory Disk Swap GPUs"]')
+    note_machine(job, carved, MachineAttributes((), 0), 9.0, again=True)
+    told = {name: job.ad.eval(name) for name in job.ad if name.endswith("Provisioned")}
+    assert told == {"CpusProvisioned": 2, "MemoryProvisioned": 128, "DiskProvisioned": 7, "GPUsProvisioned": 1}
+
+
 @spec("SUB-06")
 def test_a_job_says_itself_how_it_is_stopped():
     for text, graceful, how in (

@@ -7,13 +7,16 @@ from services.schedd.core.policies import (
     Action,
     CoolDown,
     SystemPolicy,
+    SystemRule,
     after_exit,
     needs_watching,
     next_duration,
     periodic,
     stays_in_queue,
 )
+from services.schedd.settings import Settings
 from shared.classad import parse_ad, parse_expr
+from shared.config import ConfigError, load_config
 
 NOW = 1000.0
 RUNNING, IDLE, HELD, COMPLETED = JobStatus.RUNNING, JobStatus.IDLE, JobStatus.HELD, JobStatus.COMPLETED
@@ -68,7 +71,7 @@ def test_the_jobs_own_policies(text, status, action, code, subcode):
     ],
 )
 def test_the_pools_policies(name, status, action, code):
-    system = SystemPolicy(**{name: parse_expr("JobPrio > 3")})
+    system = SystemPolicy(**{name: (SystemRule(f"SYSTEM_PERIODIC_{name.upper()}", parse_expr("JobPrio > 3")),)})
     assert periodic(parse_ad("[JobPrio = 2]"), status, NOW, system) is None
     decision = periodic(parse_ad("[JobPrio = 4]"), status, NOW, system)
     assert (decision.action, decision.code) == (action, code)
@@ -78,11 +81,65 @@ def test_the_pools_policies(name, status, action, code):
 def test_reasons_are_the_jobs_own_where_it_gives_them():
     ad = parse_ad('[PeriodicHold = true; PeriodicHoldReason = strcat("a", "b")]')
     assert periodic(ad, RUNNING, NOW).reason == "ab"
-    system = SystemPolicy(
-        hold=parse_expr("true"), hold_reason=parse_expr('"too big"'), hold_subcode=parse_expr("2 + 3")
-    )
+    rule = SystemRule("SYSTEM_PERIODIC_HOLD", parse_expr("true"), parse_expr('"too big"'), parse_expr("2 + 3"))
+    system = SystemPolicy(hold=(rule,))
     decision = periodic(parse_ad("[]"), RUNNING, NOW, system)
     assert (decision.reason, decision.subcode) == ("too big", 5)
+
+
+def settings(**knobs):
+    return Settings.from_config(load_config([], subsystem="SCHEDD", env={}, overrides=knobs))
+
+
+def test_policies_with_names_are_looked_at_in_the_order_of_their_list_and_before_the_one_without():
+    system = settings(
+        SYSTEM_PERIODIC_HOLD_NAMES="Memory, runtime",
+        SYSTEM_PERIODIC_HOLD_Runtime="A > 1",
+        SYSTEM_PERIODIC_HOLD_runtime_REASON='strcat("ran ", A)',
+        SYSTEM_PERIODIC_HOLD_RUNTIME_SUBCODE="40 + A",
+        SYSTEM_PERIODIC_HOLD_MEMORY="B > 1",
+        SYSTEM_PERIODIC_HOLD="C > 1",
+        SYSTEM_PERIODIC_HOLD_REASON='"neither"',
+        SYSTEM_PERIODIC_HOLD_LIMIT="5 GB",  # a macro of somebody's own, as its name is in no list
+        SYSTEM_PERIODIC_REMOVE_NAMES="old",
+        SYSTEM_PERIODIC_REMOVE_OLD="D > 1",
+        SYSTEM_PERIODIC_RELEASE_NAMES="soon",
+        SYSTEM_PERIODIC_RELEASE_SOON="D > 2",
+        SYSTEM_PERIODIC_VACATE_NAMES="now",
+        SYSTEM_PERIODIC_VACATE_NOW="D < 1",
+    ).system
+
+    def said(text, status=RUNNING):
+        decision = periodic(parse_ad(f"[{text}]"), status, NOW, system)
+        return decision and (str(decision.action), decision.reason, decision.code, decision.subcode)
+
+    assert said("A = 2; B = 2; C = 2") == ("hold", "The pool's SYSTEM_PERIODIC_HOLD_Memory became true: B > 1", 26, 0)
+    assert said("A = 2; C = 2") == ("hold", "ran 2", 26, 42)
+    assert said("C = 2") == ("hold", "neither", 26, 0)
+    assert said("D = 2") == ("remove", "The pool's SYSTEM_PERIODIC_REMOVE_old became true: D > 1", 0, 0)
+    assert said("D = 3", HELD) == ("release", "The pool's SYSTEM_PERIODIC_RELEASE_soon became true: D > 2", 0, 0)
+    assert said("D = 0") == ("vacate", "The pool's SYSTEM_PERIODIC_VACATE_now became true: D < 1", 0, 0)
+    assert said("A = 1") is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "told"),
+    [
+        ({"SYSTEM_PERIODIC_HOLD_NAMES": "gone"}, "SYSTEM_PERIODIC_HOLD_gone is not defined"),
+        ({"SYSTEM_PERIODIC_VACATE_NAMES": "a", "SYSTEM_PERIODIC_VACATE_A": "1 +"}, "SYSTEM_PERIODIC_VACATE_a"),
+        (
+            {
+                "SYSTEM_PERIODIC_HOLD_NAMES": "a",
+                "SYSTEM_PERIODIC_HOLD_A": "true",
+                "SYSTEM_PERIODIC_HOLD_A_REASON": "too much",
+            },
+            "SYSTEM_PERIODIC_HOLD_a_REASON",
+        ),
+    ],
+)
+def test_a_policy_that_can_not_be_read_is_an_error(knobs, told):
+    with pytest.raises(ConfigError, match=told):
+        settings(**knobs)
 
 
 @pytest.mark.parametrize(

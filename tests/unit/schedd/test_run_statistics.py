@@ -49,6 +49,7 @@ def test_times_add_up():
     assert counted["JobsAccumExceptionalBadputTime"] == 7
     assert (counted["JobsExited"], counted["JobsExitedNormally"], counted["JobsExitedAndClaimClosing"]) == (3, 1, 1)
     assert (counted["JobsExitException"], counted["JobsShouldRequeue"], counted["JobsCoredumped"]) == (1, 1, 1)
+    assert (counted["JobsExecFailed"], counted["JobsShadowNoMemory"]) == (1, 0)
     histograms = statistics.histograms()
     assert histograms["JobsCompletedRuntimes"].startswith("1, 0")
     assert histograms["JobsBadputRuntimes"].startswith("1, 1, 0")

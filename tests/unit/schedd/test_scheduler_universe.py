@@ -5,7 +5,16 @@ import pytest
 from engine.queue.autoclusters import Autoclusters
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, JobStatus, Shadow, make_job
-from services.schedd.core.scheduler_universe import Limits, exit_of, kill_after_s, launch, may_start, on_end, refusal
+from services.schedd.core.scheduler_universe import (
+    Limits,
+    Running,
+    exit_of,
+    kill_after_s,
+    launch,
+    may_start,
+    on_end,
+    refusal,
+)
 from shared.classad import ClassAd, parse_expr
 from shared.job_text import BadJobText
 
@@ -44,10 +53,20 @@ def test_who_may_have_such_jobs(user, spool, said):
     ],
 )
 def test_which_may_start(start, running, of_owner, expected):
-    limits = Limits(None if start is None else parse_expr(start), 200)
+    limits = Limits(None if start is None else parse_expr(start), 200, parse_expr("false"))
     one = job()
     ad = ClassAd.from_table({**one.cluster.ad.table(), **one.ad.table()})
-    assert may_start(one, ad, running, of_owner, limits, 5.0) is expected
+    assert may_start(one, ad, Running(running, 7, of_owner), limits, 5.0) is expected
+
+
+@pytest.mark.parametrize(
+    ("start", "running", "expected"),
+    [(None, 1000, True), ("TotalLocalJobsRunning < 200", 199, True), ("TotalLocalJobsRunning < 200", 200, False)],
+)
+def test_jobs_of_the_local_universe_have_limits_of_their_own(start, running, expected):
+    limits = Limits(parse_expr("false"), 200, None if start is None else parse_expr(start))
+    one = job(JobUniverse=12)
+    assert may_start(one, ClassAd({}), Running(600, running, 300), limits, 5.0) is expected
 
 
 def test_no_slot_is_offered_such_a_job():
@@ -59,7 +78,7 @@ def test_no_slot_is_offered_such_a_job():
     assert table.check_invariants() == []
     table.set_status(one, JobStatus.RUNNING, 6.0)
     count = table.counts["alice@pool"]
-    assert (count.running, count.total, count.here[JobStatus.RUNNING]) == (0, 1, 1)
+    assert (count.running, count.total, count.scheduler[JobStatus.RUNNING]) == (0, 1, 1)
     assert not table.due_here
     table.set_status(one, JobStatus.HELD, 7.0)
     table.set_status(one, JobStatus.IDLE, 8.0)
