@@ -19,6 +19,7 @@ from typing import Final
 from shared.classad import ParseError, unparse
 from shared.classad.expr import Literal
 from shared.classad.flatten import flatten
+from shared.config import daemon_attributes
 from shared.config.config import Config
 from shared.config.errors import ConfigError, Problem
 from shared.config.evaluate import number, parse_whole
@@ -183,6 +184,14 @@ def published_attributes(config: Config) -> Iterator[Problem]:
             )
 
 
+def unreadable_attributes_of_daemons(config: Config) -> Iterator[Problem]:
+    """What SCHEDD_ATTRS and its sisters name that is no expression."""
+    try:
+        yield from daemon_attributes.problems(config)
+    except ConfigError:
+        return
+
+
 def unreachable_start(config: Config) -> Iterator[Problem]:
     """A START that is not true whatever the job is."""
     if config.subsystem != "STARTD":
@@ -301,6 +310,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     quotas,
     slots_of_types,
     published_attributes,
+    unreadable_attributes_of_daemons,
     unreachable_start,
     overlapping_negotiators,
     directories,

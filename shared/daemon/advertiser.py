@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from shared.bus.api import BusUnavailable, Exchange
-from shared.classad import ClassAd
+from shared.classad import ClassAd, Expr
+from shared.config import Config, ConfigError
+from shared.config.daemon_attributes import attributes
 from shared.daemon.ad_plan import Published, first_sequence, plan
 from shared.daemon.ad_table import daemon_name, inbox_of
 from shared.daemon.context import Context
@@ -42,6 +44,7 @@ class Advertiser:
             sequence=first_sequence(now),
         )
         self._claims: dict[str, str] = {}
+        self._added: tuple[Config | None, dict[str, Expr]] = (None, {})
         self._lock = asyncio.Lock()  # messages leave in the order of their numbers
         self._resending: asyncio.Task[None] | None = None
         self._answering = False
@@ -87,6 +90,7 @@ class Advertiser:
         Call it when something changed, and every update interval to keep the ads alive. Private attributes
         never go out. Packing costs some 10 us an ad: with many ads use `change`. Never raises for a broker
         that is away: what could not be sent is noticed by the receivers at the next message."""
+        ads = self._with_added(ads)
         packed = {name: ad.public().pack() for name, ad in ads.items()}
         self._look_for_shutdown(ads.values())
         await self._answer_askers()
@@ -104,6 +108,7 @@ class Advertiser:
     ) -> None:
         """As publish, when only these ads are new or changed and these are gone; the others stay as they
         are."""
+        changed = self._with_added(changed)
         packed = {name: ad.public().pack() for name, ad in changed.items()}
         self._look_for_shutdown(changed.values())
         gone = set(gone)
@@ -111,6 +116,24 @@ class Advertiser:
             kept = {name: old for name, old in self._last.ads.items() if name not in gone}
             await self._send_private(claims)
             await self._send(kept | packed)
+
+    def _with_added(self, ads: Mapping[str, ClassAd]) -> Mapping[str, ClassAd]:
+        """With what the administrator adds (SCHEDD_ATTRS, ...), where the daemon itself says nothing of that name."""
+        config = self._context.config
+        if self._added[0] is not config:
+            try:
+                added = attributes(config, self._last.my_type)
+            except ConfigError:
+                added = {}  # whoever reads the settings tells of it
+            self._added = (config, added)
+        added = self._added[1]
+        if not added:
+            return ads
+        told = {}
+        for name, ad in ads.items():
+            told[name] = ad.copy()
+            told[name].update({attribute: expr for attribute, expr in added.items() if attribute not in ad})
+        return told
 
     def _look_for_shutdown(self, ads: Collection[ClassAd]) -> None:
         context = self._context

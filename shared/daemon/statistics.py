@@ -98,6 +98,9 @@ class Statistics:
                 "MonitorSelfCPUUsage": round(100 * _share(grown[_CPU], grown[_AGE]), 2),
                 "MonitorSelfImageSize": usage.image_kib,
                 "MonitorSelfResidentSetSize": usage.resident_kib,
+                "MonitorSelfSecuritySessions": 0,  # no two daemons keep one
+                "DCSelectWaittime": round(max(0.0, usage.age_s - usage.busy_s), 3),
+                recent("DCSelectWaittime"): round(max(0.0, grown[_AGE] - grown[_BUSY]), 3),
                 "DaemonCoreDutyCycle": round(_share(usage.busy_s, usage.age_s), 4),
                 recent("DaemonCoreDutyCycle"): round(_share(grown[_BUSY], grown[_AGE]), 4),
             }

@@ -17,6 +17,9 @@ class CollectorSettings(CommonSettings):
 
     SUBSYSTEM: ClassVar[str] = "COLLECTOR"
 
+    collector_attrs: tuple[str, ...] = knob(
+        "COLLECTOR_ATTRS", meaning="macros whose values are attributes of the collector's ad"
+    )
     absent_requirements: Expr | None = knob(
         "ABSENT_REQUIREMENTS", meaning="evaluated against an expiring machine ad; true keeps it as absent"
     )

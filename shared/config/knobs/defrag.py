@@ -17,6 +17,9 @@ class DefragSettings(CommonSettings):
 
     SUBSYSTEM: ClassVar[str] = "DEFRAG"
 
+    defrag_attrs: tuple[str, ...] = knob(
+        "DEFRAG_ATTRS", meaning="macros whose values are attributes of the ad of defrag"
+    )
     defrag_name: str | None = knob(
         "DEFRAG_NAME",
         meaning="where a pool has several policies: name of this one. Of the daemons of one name one acts, the others "

@@ -209,8 +209,7 @@ NONE: Final = (
         "LINUX_KERNEL_TUNING_SCRIPT",
     ),
     Answer(
-        "ads of daemons have a fixed set of attributes; for slots there is STARTD_ATTRS",
-        "SCHEDD_ATTRS COLLECTOR_ATTRS NEGOTIATOR_ATTRS HAD_ATTRS DEFRAG_ATTRS SUBMITTER_ATTRS GANGLIAD_ATTRS "
+        "nothing is added to the ad of such a daemon, or it has none: for slots there is STARTD_ATTRS",
         "<SUBSYS>_ATTRS",
     ),
     Answer(
@@ -374,8 +373,9 @@ NONE: Final = (
     ),
     Answer("HOLD scripts are run at once, however many", "DAGMAN_MAX_HOLD_SCRIPTS", _SUBMIT),
     Answer(
-        "there is no local universe: jobs run on execution points, or beside the schedd in the scheduler universe",
-        "START_LOCAL_UNIVERSE LOCAL_UNIV_EXECUTE LOCAL_UNIVERSE_<what> SCHEDD_USES_STARTD_FOR_LOCAL_UNIVERSE "
+        "jobs of the local universe are run by the schedd, as those of the scheduler universe are: without a scratch "
+        "directory, and without a cgroup",
+        "LOCAL_UNIV_EXECUTE LOCAL_UNIVERSE_<what> SCHEDD_USES_STARTD_FOR_LOCAL_UNIVERSE "
         "USE_CGROUPS_FOR_LOCAL_UNIVERSE STARTER_LOCAL SCHEDD_EXECUTE",
         _SCHEDD,
     ),
@@ -426,14 +426,6 @@ NONE: Final = (
         "policies of jobs are looked at every PERIODIC_EXPR_INTERVAL, whatever that costs, within the bounds of "
         "docs/limits.md",
         "MAX_PERIODIC_EXPR_INTERVAL PERIODIC_EXPR_TIMESLICE SCHEDD_INTERVAL_TIMESLICE",
-        _SCHEDD,
-    ),
-    Answer(
-        "there is one policy of each kind: join the expressions in SYSTEM_PERIODIC_HOLD, _RELEASE, _REMOVE, _VACATE",
-        "SYSTEM_PERIODIC_HOLD_NAMES SYSTEM_PERIODIC_HOLD_<name> SYSTEM_PERIODIC_HOLD_<name>_REASON "
-        "SYSTEM_PERIODIC_HOLD_<name>_SUBCODE SYSTEM_PERIODIC_RELEASE_NAMES SYSTEM_PERIODIC_RELEASE_<name> "
-        "SYSTEM_PERIODIC_REMOVE_NAMES SYSTEM_PERIODIC_REMOVE_<name> SYSTEM_PERIODIC_VACATE_NAMES "
-        "SYSTEM_PERIODIC_VACATE_<name>",
         _SCHEDD,
     ),
     Answer(
@@ -577,9 +569,8 @@ NONE: Final = (
         _STARTD,
     ),
     Answer(
-        "devices of a slot are told to its job as HTCondor does by default (CUDA_VISIBLE_DEVICES, "
-        "_CONDOR_Assigned<name>)",
-        "ENVIRONMENT_FOR_Assigned<name> ENVIRONMENT_VALUE_FOR_UnAssigned<name> STARTER_HIDE_GPU_DEVICES",
+        "programs go by CUDA_VISIBLE_DEVICES and its like (ENVIRONMENT_FOR_AssignedGPUs); device files are not hidden",
+        "STARTER_HIDE_GPU_DEVICES",
         _STARTD,
     ),
     Answer(
@@ -590,9 +581,13 @@ NONE: Final = (
     Answer(
         "memory is limited as CGROUP_MEMORY_LIMIT_POLICY says, and measured by the job's cgroup",
         "CGROUP_HARD_MEMORY_LIMIT_EXPR CGROUP_SOFT_MEMORY_LIMIT_EXPR CGROUP_LOW_MEMORY_LIMIT "
-        "CGROUP_IGNORE_CACHE_MEMORY CGROUP_POLLING_INTERVAL CREATE_CGROUP_WITHOUT_ROOT MEMORY_USAGE_METRIC "
-        "MEMORY_USAGE_METRIC_VM STARTER_ALWAYS_HOLD_ON_OOM STARTD_LEFTOVER_PROCS_BREAK_SLOTS "
-        "BROKEN_SLOT_CONTEXT_ATTRS CONTINUE_TO_ADVERTISE_BROKEN_DYNAMIC_SLOTS",
+        "CREATE_CGROUP_WITHOUT_ROOT MEMORY_USAGE_METRIC MEMORY_USAGE_METRIC_VM STARTER_ALWAYS_HOLD_ON_OOM "
+        "STARTD_LEFTOVER_PROCS_BREAK_SLOTS BROKEN_SLOT_CONTEXT_ATTRS CONTINUE_TO_ADVERTISE_BROKEN_DYNAMIC_SLOTS",
+        _STARTD,
+    ),
+    Answer(
+        "the kernel keeps the most memory that a job's cgroup held, and the job's end tells it: nothing polls",
+        "CGROUP_POLLING_INTERVAL",
         _STARTD,
     ),
     Answer(
@@ -774,7 +769,7 @@ PART: Final = (
         "DAEMON_LIST",
     ),
     Answer(
-        "`use FEATURE : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
+        "`use POLICY : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
         "CHECKPOINT_DESTINATION_MAPFILE",
     ),
     Answer(

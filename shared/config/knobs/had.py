@@ -15,6 +15,7 @@ class HadSettings(CommonSettings):
 
     SUBSYSTEM: ClassVar[str] = "HAD"
 
+    had_attrs: tuple[str, ...] = knob("HAD_ATTRS", meaning="macros whose values are attributes of the HAD's ad")
     transferer: str = knob(
         "TRANSFERER",
         "$(LIBEXEC)/condor_transferer",

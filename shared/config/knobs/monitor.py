@@ -17,6 +17,9 @@ class MonitorSettings(CommonSettings):
 
     SUBSYSTEM: ClassVar[str] = "GANGLIAD"
 
+    gangliad_attrs: tuple[str, ...] = knob(
+        "GANGLIAD_ATTRS", meaning="macros whose values are attributes of the monitor's ad"
+    )
     gangliad_interval: int = knob(
         "GANGLIAD_INTERVAL", "60", unit="s", least=1, most=31536000, meaning="between two looks at the pool"
     )

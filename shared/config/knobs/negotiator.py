@@ -18,6 +18,9 @@ class NegotiatorSettings(CommonSettings):
 
     SUBSYSTEM: ClassVar[str] = "NEGOTIATOR"
 
+    negotiator_attrs: tuple[str, ...] = knob(
+        "NEGOTIATOR_ATTRS", meaning="macros whose values are attributes of the negotiator's ad"
+    )
     negotiator: str = knob(
         "NEGOTIATOR",
         "$(SBIN)/condor_negotiator",

@@ -52,6 +52,17 @@ def test_an_attribute_that_is_no_expression(told):
     assert told("SCHEDD", text) == []
 
 
+@spec("CFG-21")
+def test_an_attribute_of_a_daemons_ad_that_is_no_expression_or_not_there(told):
+    text = 'SCHEDD_ATTRS = Good, Bad\nGood = 1\nBad = "no end\nSUBMITTER_ATTRS = Gone, Good\n'
+    found = told("SCHEDD", text)
+    assert [(line, message.partition(" is ")[0]) for line, message in found] == [
+        (3, 'Bad = "no end'),
+        (4, "SUBMITTER_ATTRS names Gone, which"),
+    ]
+    assert told("NEGOTIATOR", text) == []
+
+
 GROUPS = "GROUP_NAMES = a, b, b.c, b.d\n"
 
 

@@ -33,7 +33,7 @@ async def heard():
     bus = MemoryBus(hub, sender="negotiator.x")
     await bus.start()
     listener = Listener()
-    listener.hub = hub
+    listener.hub, listener.bus = hub, bus
     await bus.listen(Exchange.ADS, ["*.Machine.#"], listener.on_ads)
     await bus.listen(Exchange.PRIVATE, ["#"], listener.on_private)
     yield listener
@@ -122,3 +122,31 @@ async def test_nothing_is_repeated_before_there_is_anything(heard, advertiser):
     await advertiser.publish(dict([slot(1)]))
     await eventually(lambda: len(heard.messages) == 1)
     assert heard.messages[0].sequence == advertiser.sequence
+
+
+async def test_an_administrators_attributes_are_added_where_the_daemon_says_nothing_of_that_name(heard):
+    config = {
+        "SCHEDD_ATTRS": "Site, Load Name, Torn, gone",
+        "SUBMITTER_ATTRS": "Site",
+        "Site": '"north"',
+        "Load": "TotalRunningJobs / 2",
+        "Name": '"another"',
+        "Torn": '"no end',
+    }
+    context = make_context("SCHEDD", "ap", hub=heard.hub, config=config)
+    await context.bus.start()
+    await heard.bus.listen(Exchange.ADS, ["*.Scheduler.#", "*.Submitter.#"], heard.on_ads)
+    own = {"ap": ClassAd({"MyType": "Scheduler", "Name": "ap", "TotalRunningJobs": 8})}
+    users = {"ann": ClassAd({"MyType": "Submitter", "Name": "ann", "Site": "south"})}
+    await Advertiser(context, "Scheduler").publish(own)
+    await Advertiser(context, "Submitter").publish(users)
+    await eventually(lambda: len(heard.messages) == 2)
+    ((_, _, row),) = heard.table.rows("Scheduler")
+    ad = ClassAd.unpack(row.read())
+    assert (ad.eval("Site"), ad.eval("Load"), ad.eval("Name")) == ("north", 4, "ap")
+    assert "Torn" not in ad
+    ((_, _, row),) = heard.table.rows("Submitter")
+    ad = ClassAd.unpack(row.read())
+    assert (ad.eval("Site"), "Load" in ad) == ("south", False)
+    assert list(own["ap"]) == ["MyType", "Name", "TotalRunningJobs"]  # what the daemon has of its own is as it was
+    await context.bus.stop()
