@@ -221,6 +221,10 @@ class Bus(Protocol):
         """Which of these inboxes have somebody who serves them now, as the broker sees it: who has died, or lost the
         connection, does not. Inboxes that were never served, or were forgotten, are left out. Raises BusUnavailable."""
 
+    async def waiting(self, queues: Sequence[str]) -> dict[str, int]:
+        """How many messages wait in each of these queues (shared.bus.topology names them) to be delivered; queues that
+        are not there are left out. Raises BusUnavailable."""
+
     async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
         """Look at the dead letters, oldest first, without taking them."""
 

@@ -323,6 +323,10 @@ class MemoryHub:
         queues = {name: self._queues.get(inbox_queue(name)) for name in inboxes}
         return {name: bool(queue.consumers) for name, queue in queues.items() if queue is not None}
 
+    def waiting(self, queues: Sequence[str]) -> dict[str, int]:
+        found = {name: len(queue.items) for name in queues if (queue := self._queues.get(name)) is not None}
+        return found | ({Exchange.DEAD: len(self._dead)} if Exchange.DEAD in queues else {})
+
     def work_queue(self, name: str) -> _Queue:
         declared = work_queue(name)
         queue = self._queues.get(name)
@@ -710,6 +714,11 @@ class MemoryBus:
         if not self._connected.is_set():
             raise BusUnavailable("there is no connection to the hub")
         return self.hub.served(inboxes)
+
+    async def waiting(self, queues: Sequence[str]) -> dict[str, int]:
+        if not self._connected.is_set():
+            raise BusUnavailable("there is no connection to the hub")
+        return self.hub.waiting(queues)
 
     def _taker(
         self, handler: Handler, exchange: Exchange, *, copy: bool = False, inbox: str = ""

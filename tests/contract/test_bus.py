@@ -17,7 +17,7 @@ from shared.bus.api import (
     Reject,
     RemoteFailure,
 )
-from shared.bus.topology import MAX_MESSAGE_BYTES
+from shared.bus.topology import MAX_MESSAGE_BYTES, inbox_queue
 from shared.caller import CallerGone, check_caller
 from shared.errors import RetryableError
 from shared.messages import Ack, Envelope, Failure
@@ -1091,3 +1091,23 @@ async def test_the_broker_tells_who_is_there(pool):
         return await asker.served(inboxes) == {"startd.a": True, "startd.b": False}
 
     await eventually(seen, what="the loss of the connection of startd.b")
+
+
+async def test_the_broker_tells_how_much_waits(pool):
+    """By queue, dead letters too; a queue that is not there is left out."""
+    asker, sender, server = await pool.bus("gateway.g"), await pool.bus("startd.node1"), await pool.bus("schedd.ap1")
+    queue, never = inbox_queue("schedd.ap1"), inbox_queue("schedd.never")
+    assert await asker.waiting([queue, never]) == {}
+    serving = await server.serve("schedd.ap1", Catch())
+    await serving.cancel()
+    await sender.send("schedd.ap1", lost("slot1"))
+    await sender.send("schedd.ap1", lost("slot2"))
+    collector = await pool.bus("collector.a")
+    await collector.consume("roost.collector", rejecting)
+    await collector.publish(Exchange.ADS, "x", invalidate(1))
+    expected = {queue: 2, "roost.collector": 0, Exchange.DEAD: 1}
+
+    async def seen():
+        return await asker.waiting([*expected, never]) == expected
+
+    await eventually(seen, what="what waits")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from pamqp.commands import Queue as QueueMethods
 from yarl import URL
 
 from shared.backoff import Backoff
@@ -95,7 +96,7 @@ RECONNECT_CAP_S = 2.0
 #: not keep us from the others.
 GREETING_S = 2.0
 AMQPS_PORT = 5671
-#: The broker is asked for so long who is there.
+#: The broker is asked for so long who is there, and what waits.
 LOOK_S = 5.0
 
 
@@ -451,15 +452,23 @@ class AmqpBus:
             raise BusUnavailable(f"queue {queue!r} can not be looked at: {error}") from error
 
     async def served(self, inboxes: Sequence[str]) -> dict[str, bool]:
+        found = await self._states([inbox_queue(name) for name in inboxes])
+        queues = {name: found.get(inbox_queue(name)) for name in inboxes}
+        return {name: bool(state.consumer_count) for name, state in queues.items() if state is not None}
+
+    async def waiting(self, queues: Sequence[str]) -> dict[str, int]:
+        return {name: state.message_count or 0 for name, state in (await self._states(queues)).items()}
+
+    async def _states(self, queues: Sequence[str]) -> dict[str, QueueMethods.DeclareOk]:
+        """Of those queues that are there. Raises BusUnavailable."""
         try:
             async with asyncio.timeout(LOOK_S):
                 link = await self._publisher.wait_link(asyncio.get_running_loop().time() + LOOK_S)
-                consumers = await link.consumers([inbox_queue(name) for name in inboxes])
+                return await link.states(queues)
         except TimeoutError:
-            raise BusUnavailable(f"the broker did not tell within {LOOK_S:g} s who is there") from None
+            raise BusUnavailable(f"the broker did not tell of its queues within {LOOK_S:g} s") from None
         except (LinkLost, Refused) as error:
-            raise BusUnavailable(f"the broker can not tell who is there: {error}") from error
-        return {name: consumers[inbox_queue(name)] > 0 for name in inboxes if inbox_queue(name) in consumers}
+            raise BusUnavailable(f"the broker can not tell of its queues: {error}") from error
 
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100, priority: int = 0) -> Consumer:
         check_inbox(inbox)

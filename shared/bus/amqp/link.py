@@ -392,15 +392,16 @@ class Link:
         await guarded(probe.close())
         return state
 
-    async def consumers(self, queues: Sequence[str]) -> dict[str, int]:
-        """How many consume each of these queues; those that are not there are left out. Raises LinkLost, Refused."""
-        found: dict[str, int] = {}
+    async def states(self, queues: Sequence[str]) -> dict[str, QueueMethods.DeclareOk]:
+        """The messages of these queues that wait to be delivered, and their consumers; queues that are not there are
+        left out. Raises LinkLost, Refused."""
+        found: dict[str, QueueMethods.DeclareOk] = {}
         probe: RawChannel | None = None
         for queue in queues:
             if probe is None:
                 probe = await self.channel("probe", essential=False)
             try:
-                found[queue] = (await probe.queue_declare(queue, passive=True)).consumer_count or 0
+                found[queue] = await probe.queue_declare(queue, passive=True)
             except ChannelNotFoundEntity:
                 probe = None  # the broker has closed it
             except (AMQPError, ChannelInvalidStateError, OSError, RuntimeError) as error:
