@@ -491,11 +491,18 @@ class AsyncClient:
 
     # --- waiting
 
-    async def wait(self, ids: Sequence[str], *, timeout: float | None = None, poll: float = 0.1) -> dict[str, int]:
+    async def wait(
+        self,
+        ids: Sequence[str],
+        *,
+        timeout: float | None = None,
+        poll: float = 0.1,
+        tell: Callable[[Mapping[str, int]], None] = lambda states: None,
+    ) -> dict[str, int]:
         """Wait until these jobs have left the queue or are on hold. Returns job id -> JobStatus (3 removed, 4
         completed, 5 held). Raises TimeoutError. A job that is at rest is not asked about again; who waits long looks
-        less often, every second in the end."""
-        return await self._do(protocol.wait(ids, timeout, poll))
+        less often, every second in the end. tell: called with what is known after each look."""
+        return await self._do(protocol.wait(ids, timeout, poll, tell))
 
     async def wait_states(self, ids: Sequence[str]) -> dict[str, int]:
         """JobStatus of each of these jobs, in the queue or out of it."""

@@ -482,11 +482,18 @@ class Client:
 
     # --- waiting
 
-    def wait(self, ids: Sequence[str], *, timeout: float | None = None, poll: float = 0.1) -> dict[str, int]:
+    def wait(
+        self,
+        ids: Sequence[str],
+        *,
+        timeout: float | None = None,
+        poll: float = 0.1,
+        tell: Callable[[Mapping[str, int]], None] = lambda states: None,
+    ) -> dict[str, int]:
         """Wait until these jobs have left the queue or are on hold. Returns job id -> JobStatus (3 removed, 4
         completed, 5 held). Raises TimeoutError. A job that is at rest is not asked about again; who waits long looks
-        less often, every second in the end."""
-        return self._do(protocol.wait(ids, timeout, poll))
+        less often, every second in the end. tell: called with what is known after each look."""
+        return self._do(protocol.wait(ids, timeout, poll, tell))
 
     def wait_states(self, ids: Sequence[str]) -> dict[str, int]:
         """JobStatus of each of these jobs, in the queue or out of it."""

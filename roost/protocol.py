@@ -482,7 +482,12 @@ def enroll(token: str, role: str, name: str, password_hash: str) -> Plan[dict[st
 _AT_REST: Final = (3, 4, 5)
 
 
-def wait(ids: Sequence[str], timeout: float | None, poll: float) -> Plan[dict[str, int]]:
+def wait(
+    ids: Sequence[str],
+    timeout: float | None,
+    poll: float,
+    tell: Callable[[Mapping[str, int]], None] = lambda states: None,
+) -> Plan[dict[str, int]]:
     """See Client.wait."""
     end = None if timeout is None else time.monotonic() + timeout
     states: dict[str, int] = {}
@@ -490,6 +495,7 @@ def wait(ids: Sequence[str], timeout: float | None, poll: float) -> Plan[dict[st
     more = yield from _more_to_come(ids)
     while True:
         states |= yield from wait_states(asked)
+        tell(states)
         waiting = [job for job, status in states.items() if status not in _AT_REST]
         if waiting:
             asked = waiting if len(waiting) <= 100 else asked

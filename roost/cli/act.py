@@ -9,6 +9,7 @@ from typing import Final
 from roost.cli.job_selection import owned_by
 from roost.cli.options import COMMON, Option, flag, parse, usage, value
 from roost.cli.output import constraints, say
+from roost.cli.paint import PLAIN, Paint
 from roost.client import Client
 from roost.errors import UsageError
 
@@ -79,17 +80,17 @@ def run(command: str, argv: list[str]) -> int:
     elif not outcome:
         say("No jobs match.")
     else:
-        for line in told(command, outcome, each=parsed.has("verbose")):
+        for line in told(command, outcome, each=parsed.has("verbose"), paint=Paint.of_terminal()):
             say(line)
     failed = [r for r in outcome.values() if r not in ("done", "already")]
     return 1 if failed or not outcome else 0
 
 
-def told(command: str, outcome: Mapping[str, str], *, each: bool) -> Iterator[str]:
+def told(command: str, outcome: Mapping[str, str], *, each: bool, paint: Paint = PLAIN) -> Iterator[str]:
     """A line for each of a few jobs, or of all where that is wanted; else one for all that went alike."""
     if each or len(outcome) <= _FEW:
         for job, result in outcome.items():
-            yield f"Job {job} {_DONE[command]}" if result == "done" else f"Job {job}: {said(result)}"
+            yield f"Job {job} {_DONE[command]}" if result == "done" else paint.bad(f"Job {job}: {said(result)}")
         return
     by_result: dict[str, list[str]] = {}
     for job, result in outcome.items():
@@ -101,7 +102,7 @@ def told(command: str, outcome: Mapping[str, str], *, each: bool) -> Iterator[st
         yield (
             f"{number} {_DONE[command]}"
             if result == "done"
-            else f"{number}: {said(result)} ({', '.join(jobs[:3])}{', ...' if len(jobs) > 3 else ''})"
+            else paint.bad(f"{number}: {said(result)} ({', '.join(jobs[:3])}{', ...' if len(jobs) > 3 else ''})")
         )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -16,6 +14,7 @@ from roost.cli import output
 from roost.cli.job_selection import constraint, is_id
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import moment, say
+from roost.cli.paint import Paint
 from roost.client import Client
 from roost.errors import ClientError, UsageError
 from roost.late_materialization import story
@@ -159,27 +158,6 @@ def show(found: Mapping[str, Any], parsed: Parsed) -> None:
             say(line)
     if found["more"]:
         say(f"\n{found['more']} more kinds of jobs are not shown; -limit shows more.")
-
-
-class Paint:
-    """Colours for a terminal, nothing for a file."""
-
-    def __init__(self, on: bool) -> None:
-        self._on = on
-
-    @classmethod
-    def of_terminal(cls) -> Paint:
-        """By what standard output is, and NO_COLOR."""
-        return cls(sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-
-    def strong(self, text: str) -> str:
-        return f"\x1b[1m{text}\x1b[0m" if self._on else text
-
-    def bad(self, text: str) -> str:
-        return f"\x1b[31m{text}\x1b[0m" if self._on else text
-
-    def good(self, text: str) -> str:
-        return f"\x1b[32m{text}\x1b[0m" if self._on else text
 
 
 def job_lines(report: Mapping[str, Any], *, reverse: bool, paint: Paint) -> Iterator[str]:

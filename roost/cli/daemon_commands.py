@@ -10,6 +10,7 @@ from typing import Any
 
 from roost.cli.options import Parsed
 from roost.cli.output import say
+from roost.cli.paint import Paint
 from roost.errors import UsageError
 from roost.personal_config import tool_config
 
@@ -33,18 +34,26 @@ def report(parsed: Parsed, answers: Sequence[dict[str, Any]], done: str = "") ->
     if parsed.has("json"):
         say(json.dumps(answers, indent=1))
         return 1 if failed else 0
+    paint = Paint.of_terminal(sys.stderr)
+    alike: dict[str, list[str]] = {}  # what daemons without slots say -> who says it
     for answer in answers:
         who = f"{answer['subsystem'].lower()} {answer['name']}"
         if not answer["done"]:
-            sys.stderr.write(f"{who}: {answer['said']}\n")
+            sys.stderr.write(f"{paint.bad(who)}: {answer['said']}\n")
             continue
         for line in _lines(answer, done):
-            say(f"{who}: {line}")
+            if "slots" in answer:
+                say(f"{who}: {line}")
+            else:
+                alike.setdefault(line, []).append(who)
         for name in answer.get("unknown", ()):
             failed.append(answer)
             sys.stderr.write(f"{who}: there is no slot {name}\n")
         for warning in answer.get("warnings", ()):
-            sys.stderr.write(f"WARNING: {who}: {warning}\n")
+            sys.stderr.write(f"{paint.warn('WARNING:')} {who}: {warning}\n")
+    for line, who_all in alike.items():
+        many = f"{len(who_all)} daemons ({', '.join(who_all)})"
+        say(f"{who_all[0] if len(who_all) == 1 else many}: {line}")
     return 1 if failed else 0
 
 

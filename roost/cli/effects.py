@@ -62,7 +62,6 @@ NONE: Final[Mapping[str, tuple[Answer, ...]]] = {
     "q": (
         _COLUMNS,
         Answer("`roost wait -log FILE -status` reads a log of jobs", "-userlog"),
-        Answer("-hold tells the code of each job; -af HoldReasonCode HoldReasonSubCode to count them", "-hold-codes"),
         Answer("`roost analyze` tells of each job whether any slot suits it", "-unmatchable"),
     ),
     "reconfig": (_NO_MASTER, Answer("all of the configuration is read again", "-full")),

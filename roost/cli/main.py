@@ -144,7 +144,9 @@ def fail(error: RoostError, *, as_json: bool) -> int:
         body = {"error": {"code": code, "message": str(error), "retryable": retryable}}
         sys.stderr.write(json.dumps(body) + "\n")
     else:
-        sys.stderr.write(f"roost: {error}\n")
+        from roost.cli.paint import Paint
+
+        sys.stderr.write(f"{Paint.of_terminal(sys.stderr).bad('roost:')} {error}\n")
     return 1
 
 

@@ -3,6 +3,7 @@ then, so that a log does not fill up."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +31,8 @@ class Progress:
             return
         self._shown = at
         if self._terminal:
+            if columns := columns_of(self._stream):
+                text = text[: columns - 1]  # a line that is broken could not be drawn over
             self._stream.write(f"\r{text:<{self._width}}")
             self._width = len(text)
         else:
@@ -41,3 +44,11 @@ class Progress:
             self._stream.write(f"\r{'':<{self._width}}\r")
             self._stream.flush()
             self._width = 0
+
+
+def columns_of(stream: TextIO) -> int:
+    """Columns of the terminal that a stream is; 0: it is none, or does not tell."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 0

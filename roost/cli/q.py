@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from engine.queue.outcome import FAILED
-from roost.cli import ad_formats, batches, custom_columns, output
+from roost.cli import ad_formats, batches, custom_columns, hold_codes, output
 from roost.cli.job_selection import is_id, owned_by
 from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
 from roost.cli.output import say
@@ -57,6 +57,7 @@ OPTIONS: tuple[Option, ...] = (
     ask("verb|ose", "with -analyze: names of slots"),
     ask("r|un", "running jobs and where"),
     ask("ho|ld he|ld", "held jobs and why"),
+    flag("hold-codes", help="held jobs by why they are held, most jobs first"),
     ask("idl|e", "idle jobs only"),
     value("layout", help="condor: exit code 0 where there is no such job, too, as of condor_q", metavar="condor"),
     flag(
@@ -136,6 +137,8 @@ def run(command: str, argv: list[str]) -> int:
         return output.version()
     if any(parsed.has(name) for name in _ANALYSES):
         return _analyze(parsed)
+    if parsed.has("hold-codes"):
+        return hold_codes.show(parsed)
     asked = _read(parsed)
     custom = custom_columns.columns(parsed, words(asked.look), autoclusters=True)
     if custom is not None and custom.autoclusters and "autocluster" not in asked.filters:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
-from roost.cli.output import say
+from roost.cli.output import lines, say
 from roost.cli.times import moment_of
 from roost.client import Client
 from roost.errors import UsageError
@@ -56,27 +56,60 @@ _SPELT: Final = {"Preempting": "PRE-EMPTING"}
 def run(command: str, argv: list[str]) -> int:
     parsed = parse(_dated(argv), OPTIONS)
     if parsed.has("help"):
-        text = "How machines and submitters stood in the past. A collector with KEEP_POOL_HISTORY knows."
-        say(usage(command, "[TIME] QUERY", text, OPTIONS))
+        text = (
+            "How machines and submitters stood in the past; without a QUERY the whole pool, summed up. A collector\n"
+            "with KEEP_POOL_HISTORY knows."
+        )
+        say(usage(command, "[TIME] [QUERY]", text, OPTIONS))
         return 0
     if parsed.arguments:
         raise UsageError(f"{parsed.arguments[0]!r} belongs to no option; see `roost {command} -help`")
     queries = [name for name, _, _ in parsed.order if name in _QUERIES]
     if not queries:
-        raise UsageError(f"say what is asked: one of {', '.join(f'-{name}' for name in _QUERIES)}")
+        return _summary(parsed)
     kind, query = _QUERIES[queries[-1]], queries[-1]
     start, end = _time(parsed, time.time())
     asked = {"from": start, "to": end, "name": parsed.one(query), "collector": parsed.one("name")}
     with Client(parsed.one("pool") or None) as client:
         found = client.pool_history(kind, **{key: one for key, one in asked.items() if one})
     if parsed.has("json"):
-        lines: Sequence[str] = [json.dumps(found, indent=1)]
+        shown: Sequence[str] = [json.dumps(found, indent=1)]
     elif query.endswith("list"):
-        lines = list(found["names"]) or ["No Data."]
+        shown = list(found["names"]) or ["No Data."]
     else:
-        lines = list(_points(found, per_cent=not parsed.has("orgformat"))) or ["No Data."]
-    _write(parsed.one("f"), lines)
+        shown = list(_points(found, per_cent=not parsed.has("orgformat"))) or ["No Data."]
+    _write(parsed.one("f"), shown)
     return 0
+
+
+def _summary(parsed: Parsed) -> int:
+    """Without a query: slots by state and jobs of the whole pool, at the end of the time, the least, the mean, the
+    most."""
+    start, end = _time(parsed, time.time())
+    asked = {"from": start, "to": end, "name": "Total", "collector": parsed.one("name")}
+    given = {key: one for key, one in asked.items() if one}
+    with Client(parsed.one("pool") or None) as client:
+        found = {kind: client.pool_history(kind, **given) for kind in ("platforms", "users")}
+    if parsed.has("json"):
+        _write(parsed.one("f"), [json.dumps(found, indent=1)])
+        return 0
+    rows = [row for kind, what in (("platforms", "slots"), ("users", "jobs")) for row in _sums(found[kind], what)]
+    told = (
+        lines(("WHAT", "LAST", "LEAST", "MEAN", "MOST"), rows, (False, True, True, True, True))
+        if rows
+        else ["No Data."]
+    )
+    _write(parsed.one("f"), told)
+    return 0
+
+
+def _sums(found: Mapping[str, Any], what: str) -> Iterator[tuple[str, ...]]:
+    """A row for each column but the time, of columns that are not 0 all the time."""
+    for place, name in enumerate(found["columns"], 1):
+        values = [float(point[place]) for point in found["points"]]
+        if any(values):
+            numbers = (values[-1], min(values), sum(values) / len(values), max(values))
+            yield (f"{what} {name.lower()}", *(f"{number:.4g}" for number in numbers))
 
 
 def _points(found: Mapping[str, Any], *, per_cent: bool) -> Iterator[str]:

@@ -211,14 +211,22 @@ def _jobs(view: View, jobs: Sequence[Row], now: float) -> list[str]:
     lines = [f"  {'ID':<12} {'USER':<20} {'STATUS':<9} {'RUNTIME':>12} {'CPUS':>5} {'MEMORY':>8} {'WHERE':<22} COMMAND"]
     for row in sorted_rows(view, jobs, now):
         mark = ">" if row["Id"] == view.chosen else " "
-        user = str(row.get("User") or row.get("Owner") or "")
+        user = str(row.get("AccountingGroup") or row.get("User") or row.get("Owner") or "")
         command = f"{str(row.get('Cmd') or '').rpartition('/')[2]} {row.get('Args') or row.get('Arguments') or ''}"
         lines.append(
             f"{mark} {row['Id']:<12} {user[:20]:<20} {row.get('Status', ''):<9} {span(_runtime(row, now)):>12} "
-            f"{row.get('RequestCpus') or '':>5} {row.get('RequestMemory') or '':>8} "
+            f"{row.get('RequestCpus') or '':>5} {_memory(row):>8} "
             f"{str(row.get('RemoteHost') or '')[:22]:<22} {command}".rstrip()
         )
     return lines
+
+
+def _memory(row: Row) -> str:
+    """With its unit."""
+    asked = row.get("RequestMemory")
+    if not isinstance(asked, int | float) or not asked:
+        return ""
+    return f"{asked / 1024:.3g} GiB" if asked >= 1024 else f"{asked:g} MiB"
 
 
 def _bottom(view: View) -> str:

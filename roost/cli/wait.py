@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.paint import Paint
+from roost.cli.progress import Progress
 from roost.cli.q_totals import STATUS
 from roost.client import Client
 from roost.errors import UsageError
@@ -40,22 +44,48 @@ def run(command: str, argv: list[str]) -> int:
             raise UsageError(f"-{option} belongs to -log FILE")
     if not parsed.arguments:
         raise UsageError("wait for what? name jobs: 12 or 12.3")
+    progress, began = Progress(), time.monotonic()
+
+    def tell(states: Mapping[str, int]) -> None:
+        progress.show(standing(states, time.monotonic() - began))
+
     with Client(parsed.one("pool") or None) as client:
         try:
-            states = client.wait(parsed.arguments, timeout=parsed.seconds("timeout"))
+            # On a terminal a line tells how they stand; a script hears nothing before the end.
+            timeout = parsed.seconds("timeout")
+            if sys.stderr.isatty():
+                states = client.wait(parsed.arguments, timeout=timeout, tell=tell)
+            else:
+                states = client.wait(parsed.arguments, timeout=timeout)
         except TimeoutError as error:
+            progress.clear()
             say(str(error))
             return 2
+        finally:
+            progress.clear()
     if parsed.has("json"):
         say(json.dumps({job: STATUS[status] for job, status in states.items()}, indent=2))
     elif not states:
         raise UsageError(f"no such job: {' '.join(parsed.arguments)}")
     else:
-        counts: dict[str, int] = {}
-        for status in states.values():
-            counts[STATUS[status]] = counts.get(STATUS[status], 0) + 1
-        say(f"{len(states)} jobs: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+        paint = Paint.of_terminal()
+        good = all(status == 4 for status in states.values())
+        say((paint.good if good else paint.bad)(counted(states)))
     return 0 if states and all(status == 4 for status in states.values()) else 1
+
+
+def counted(states: Mapping[str, int]) -> str:
+    """ "3 jobs: 1 completed, 2 running"."""
+    counts = Counter(STATUS[status] for status in states.values())
+    parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    return f"{len(states)} {'job' if len(states) == 1 else 'jobs'}: {parts}"
+
+
+def standing(states: Mapping[str, int], waited_s: float) -> str:
+    """How they stand, and since when somebody waits: for a line that is drawn over and over."""
+    seconds = int(waited_s)
+    clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{clock}  {counted(states)}" if states else f"{clock}  no such job yet"
 
 
 def _log(parsed: Parsed) -> int:

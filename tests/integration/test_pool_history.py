@@ -50,6 +50,9 @@ def test_stats_tells_how_slots_and_users_stood(pool):
     assert 0 <= time.time() - int(total[0]) < 3600
     assert len(total) == 10
     assert 1 <= sum(map(int, total[1:])) <= len(slots)
+    summed = pool.roost("stats", "-lasthours", "1").splitlines()
+    assert summed[0].split() == ["WHAT", "LAST", "LEAST", "MEAN", "MOST"]
+    assert any(line.startswith("slots ") for line in summed)
     platforms = pool.roost("stats", "-resgrouplist").split()
     assert "Total" in platforms
     assert any("/LINUX" in platform for platform in platforms)
@@ -64,7 +67,6 @@ def test_stats_tells_how_slots_and_users_stood(pool):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["-lastday"], "say what is asked: one of -resourcequery"),
         (["-ckptlist"], "ckptlist"),
         (["-lasthours", "many", "-userlist"], "a number of hours, not 'many'"),
         (["-from", "13", "1", "2020", "-userlist"], "month, day and year, not 13 1 2020"),
