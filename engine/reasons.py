@@ -47,6 +47,8 @@ CODES: Final = {
 POLICIES: Final = frozenset(("share", "ceiling", "quota", "limit", "out-of-time"))
 #: Where all slots stand so, no wait helps: the job or the pool has to change.
 NEVER: Final = frozenset(("slot-requirements", "job-requirements", "constraint"))
+#: How the sentence about such a job begins.
+CAN_NOT_RUN: Final = "can not run"
 #: What slots of these causes wait for is other jobs' end.
 _BUSY: Final = ("claimed", "in-use", "consumed")
 
@@ -109,13 +111,13 @@ def wait(counts: Mapping[str, int], short: Iterable[Amount] = (), *, spared: boo
     cause = nearest(counts)
     number = counts.get(cause, 0)
     if not cause:
-        return "can not run: there are no slots in the pool"
+        return f"{CAN_NOT_RUN}: there are no slots in the pool"
     if cause in _BUSY:
         return _busy(counts, next(iter(short), None), spared)
     if cause == "free":
         return f"could run on {slots(number)}"
     if cause in NEVER:
-        return "can not run on any slot as things are"
+        return f"{CAN_NOT_RUN} on any slot as things are"
     return f"waits for a slot: {said(cause, number)}"
 
 

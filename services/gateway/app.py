@@ -43,6 +43,7 @@ from services.gateway.routes import (
 )
 from services.gateway.routes.context import MAX_BODY, MAX_JSON, RouteContext
 from services.gateway.serialization import explain, problem, told
+from services.gateway.strict_route import StrictRoute
 from shared.errors import RoostError
 from shared.messages.base import describe
 from shared.operations import NEEDS
@@ -103,6 +104,7 @@ def build(context: RouteContext) -> FastAPI:
         redoc_url=None,
         openapi_url=None,  # describe_api has it
     )
+    app.router.route_class = StrictRoute
     app.state.turn = asyncio.Lock()  # of who writes a piece of a long answer
     _add_error_handlers(app)
     settings = context.settings

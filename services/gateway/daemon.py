@@ -21,6 +21,7 @@ from fastapi import FastAPI
 
 from services.gateway.admission import AdmissionQueue
 from services.gateway.app import CurrentApp, build
+from services.gateway.attention import Attention
 from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.caller import person
 from services.gateway.auth.guards import Guards
@@ -122,7 +123,8 @@ class Gateway(Daemon):
         self.settings = GatewaySettings.from_config(context.config)
         self.pool = PoolClient(context.bus, context.clock, self.settings.roost_gateway_schedd or "", person)
         self.dashboard = Dashboard(self.pool, context.clock)
-        self.events = EventStream(JournalBackfill(context.bus), [self.dashboard.on_event])
+        self.attention = Attention(self.pool, context.bus, self.dashboard, context.clock)
+        self.events = EventStream(JournalBackfill(context.bus), [self.dashboard.on_event, self.attention.on_event])
         self.tokens = TokenStore(context.store, context.clock.now, self._tell_of_tokens, self.settings.uid_domain)
         try:
             owner = user_of(self.settings.roost_token_user or getpass.getuser(), self.settings.uid_domain)
@@ -275,6 +277,7 @@ class Gateway(Daemon):
             context.clock,
             f"gateway.{context.name}",
             self.dashboard,
+            self.attention,
             self.counts,
             TransferTls.of(settings),
         )

@@ -8,13 +8,17 @@ import difflib
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
+from engine.queue.hold_reasons import ATTRIBUTES as HOLD_FIELDS
 from services.gateway.core import dashboard_rows
+from services.gateway.core.batches import FIELDS as BATCH_FIELDS
+from services.gateway.core.batches import Batches
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
 from shared.bus.api import NobodyThere, RemoteFailure
 from shared.classad import ClassAd
+from shared.classad.column_page import Sheet, reader
 from shared.classad.unparse import quote_string
 from shared.daemon.clock import Clock
 from shared.errors import RetryableError, RoostError
@@ -31,9 +35,13 @@ MOST_LATE: Final = 50
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 ACCOUNTING_FRESH_S: Final = 2.0
+#: Jobs that are read for why others which are alike wait.
+MOST_REASONS: Final = 200
 #: Held jobs that are looked at for why they are, and how long the answer is good, seconds.
 MOST_HELD: Final = 5_000
 HOLDS_FRESH_S: Final = 5.0
+#: How long jobs put together by cluster are good, seconds.
+BATCHES_FRESH_S: Final = 3.0
 #: A page waits so long for a part of it, seconds, and is shown without.
 PATIENCE_S: Final = 8.0
 #: Where a negotiator does not say: PRIORITY_HALFLIFE's default, seconds.
@@ -73,7 +81,7 @@ class Dashboard(SharesAnswers):
             "hads": self.leaders(),
             "holds": self.holds(),
         }
-        found = await asyncio.gather(*(_told(part, self._patience_s) for part in asked.values()))
+        found = await asyncio.gather(*(in_time(part, self._patience_s) for part in asked.values()))
         now = self._clock.now()
         told = {"at": now, "waits": self.waits.told(now), "ends": self.ends.told(now)}
         return {**told, **dict(zip(asked, found, strict=True))}
@@ -93,9 +101,10 @@ class Dashboard(SharesAnswers):
     async def holds(self) -> list[dict[str, Any]]:
         """Held jobs by why, most first: of the first MOST_HELD of them. See dashboard_rows.holds."""
         found: list[tuple[ClassAd, str]] = []
-        names = ["ClusterId", "ProcId", "HoldReason", "HoldReasonCode", "HoldReasonSubCode"]
         for schedd in await self._pool.schedds():
-            question = QueryJobs(constraint="JobStatus == 5", projection=names, limit=MOST_HELD - len(found))
+            question = QueryJobs(
+                constraint="JobStatus == 5", projection=list(HOLD_FIELDS), limit=MOST_HELD - len(found)
+            )
             async for page in self._pool.jobs(schedd, question):
                 found += [(ClassAd.unpack(packed), schedd.name) for packed in page.ads]
             if len(found) >= MOST_HELD:
@@ -220,16 +229,7 @@ class Dashboard(SharesAnswers):
     ) -> dict[str, Any]:
         """{rows, next, totals, schedds, late}: newest first, schedd by schedd. totals: by status, of the whole queues;
         late: clusters of which jobs are to come into the queue, on the first page of queues that nothing filters."""
-        if status and status not in dashboard_rows.STATES:
-            near = difflib.get_close_matches(status, dashboard_rows.STATES, 1)
-            mend = f"did you mean {near[0]}?" if near else f"want one of {', '.join(dashboard_rows.STATES)}"
-            raise RemoteFailure("bad-request", f"status={status[:80]}: {mend}")
-        named = dashboard_rows.job_named(search)
-        constraint = dashboard_rows.all_of(
-            dashboard_rows.with_status(status),
-            dashboard_rows.of_user(user),
-            named or dashboard_rows.looked_for(search, dashboard_rows.JOB_SEARCHED),
-        )
+        constraint = _chosen(status, user, search)
         known = await self._pool.schedds()
         asked = [await self._pool.schedd(schedd)] if schedd else known
         place, _, job = after.rpartition("\0")
@@ -261,13 +261,48 @@ class Dashboard(SharesAnswers):
             if not (history or after or status or search):
                 for one in asked:
                     late += await self._late(one, dashboard_rows.of_user(user), MOST_LATE - len(late))
+            await self._fill_reasons(asked, [] if history else found)
             names = [one.name for one in known]
             return {"rows": found, "next": more, "totals": totals, "schedds": names, "late": late}
 
         return await self.single_flight.get(("jobs", schedd, constraint, history, after, limit), make)
 
+    async def batch_page(
+        self,
+        *,
+        schedd: str = "",
+        status: str = "",
+        user: str = "",
+        search: str = "",
+        after: int = 0,
+        limit: int = 50,
+    ) -> dict[str, Any]:
+        """{rows, next, fits, jobs, constraint}: jobs in the queues by cluster, see core.batches; jobs: how many fit in
+        all, and by which ClassAd constraint, for whoever acts on all of them."""
+        constraint = _chosen(status, user, search)
+        asked = [await self._pool.schedd(schedd)] if schedd else await self._pool.schedds()
+
+        async def make() -> Batches:
+            found = Batches()
+            for one in asked:
+                question = QueryJobs(constraint=constraint, projection=list(BATCH_FIELDS), columns=True)
+                async for page in self._pool.jobs(one, question):
+                    sheet, pages = Sheet(), reader()
+                    pages.feed(page.columns)
+                    for part in pages:
+                        sheet.add(part)
+                    found.add(one.name, sheet)
+                    for packed in page.ads:  # of a schedd that has no columns for them
+                        found.add_ad(one.name, ClassAd.unpack(packed))
+                    await asyncio.sleep(0)
+            await asyncio.to_thread(found.order)
+            return found
+
+        batches = await self.single_flight.get(("batches", schedd, constraint), make, BATCHES_FRESH_S)
+        return {**batches.page(after, limit), "constraint": constraint or "true"}
+
     async def job(self, job_id: str, schedd: str = "", *, user: str = "", admin: bool = False) -> dict[str, Any]:
-        """{job, history, ad: {name: text}}: a job of a queue or a history, as far as this user sees it. Raises
+        """{job, history, use, ad: {name: text}}: a job of a queue or a history, as far as this user sees it. Raises
         RemoteFailure not-found."""
         if not dashboard_rows.job_named(job_id) or "." not in job_id:
             raise RemoteFailure("bad-request", f"{job_id[:80]} names no job: write CLUSTER.PROC")
@@ -281,6 +316,7 @@ class Dashboard(SharesAnswers):
                         return {
                             "job": dashboard_rows.job(ad, one.name),
                             "history": history,
+                            "use": dashboard_rows.use(ad, self._clock.now()),
                             "ad": dashboard_rows.texts(ad),
                         }
         raise RemoteFailure("not-found", f"there is no job {job_id} in any queue or history")
@@ -313,7 +349,7 @@ class Dashboard(SharesAnswers):
 
     async def groups(self) -> dict[str, Any]:
         """{groups, loans, pool}: accounting groups with quotas and use, and who uses what of whose quota."""
-        (found, people), slots = await asyncio.gather(self._accounts(), _told(self.slots(), self._patience_s))
+        (found, people), slots = await asyncio.gather(self._accounts(), in_time(self.slots(), self._patience_s))
         planned = any(row.get("SubtreeQuota", 0) for row in found)
         whole = {row["Name"]: float(row.get("SubtreeQuota" if planned else "ConfigQuota", 0.0)) for row in found}
         above = {row["Name"]: str(row.get("AccountingGroup", ROOT)) for row in found}
@@ -453,6 +489,19 @@ class Dashboard(SharesAnswers):
         lines = [dashboard_rows.late(ClassAd.unpack(ad), schedd.name) for ad in answer.ads]
         return [line for line in lines if line["Left"]]
 
+    async def _fill_reasons(self, schedds: Sequence[Schedd], rows: list[dict[str, Any]]) -> None:
+        """Of idle jobs that are alike the first one remembers why they wait: the others are told the same."""
+        for schedd in schedds:
+            missing = [row for row in rows if row["Schedd"] == schedd.name and dashboard_rows.lacks_reason(row)]
+            if not missing:
+                continue
+            kinds = ", ".join(map(str, sorted({row["AutoClusterId"] for row in missing})))
+            constraint = f"JobStatus == 1 && LastRejMatchReason isnt undefined && member(AutoClusterId, {{{kinds}}})"
+            names = ["AutoClusterId", "LastRejMatchReason", "LastRejMatchTime"]
+            question = QueryJobs(constraint=constraint, projection=names, limit=MOST_REASONS)
+            answer = await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
+            dashboard_rows.fill_reasons(missing, [ClassAd.unpack(ad) for ad in answer.ads])
+
     async def _jobs(self, schedd: Schedd, constraint: str, after: str, limit: int, history: bool) -> JobPage:
         question = QueryJobs(
             constraint=constraint,
@@ -465,7 +514,21 @@ class Dashboard(SharesAnswers):
         return await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
 
 
-async def _told(part: Awaitable[Any], patience_s: float) -> Any:
+def _chosen(status: str, user: str, search: str) -> str:
+    """The constraint of a table's filters. Raises RemoteFailure bad-request."""
+    if status and status not in dashboard_rows.STATES:
+        near = difflib.get_close_matches(status, dashboard_rows.STATES, 1)
+        mend = f"did you mean {near[0]}?" if near else f"want one of {', '.join(dashboard_rows.STATES)}"
+        raise RemoteFailure("bad-request", f"status={status[:80]}: {mend}")
+    named = dashboard_rows.job_named(search)
+    return dashboard_rows.all_of(
+        dashboard_rows.with_status(status),
+        dashboard_rows.of_user(user),
+        named or dashboard_rows.looked_for(search, dashboard_rows.JOB_SEARCHED),
+    )
+
+
+async def in_time(part: Awaitable[Any], patience_s: float) -> Any:
     """A part of an answer, or why there is none. What takes longer is still made, for those who ask next."""
     try:
         async with asyncio.timeout(patience_s):

@@ -9,6 +9,7 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any, Final
 
 from services.gateway.core.authorization import may_hear
@@ -110,6 +111,12 @@ class EventStream:
                 following.offer(envelope)
         self._listeners.add(following)
         return following
+
+    def latest(self, patterns: list[str], limit: int, level: Level = Level.ADMINISTRATOR) -> list[tuple[str, str]]:
+        """The newest kept events that `follow` with the same would have told, newest first: (id, JSON)."""
+        wanted = Listener(set(), patterns, level)
+        newest = (envelope for envelope in reversed(self._kept) if wanted.wants(envelope.body.type))
+        return [(envelope.id, self.text(envelope)) for envelope in islice(newest, limit)]
 
     async def before(self, following: Listener, after: str) -> Sequence[tuple[str, str, str]]:
         """What lies between the event with id `after` and the kept ones, from whoever keeps them longer: (id, type,

@@ -80,6 +80,8 @@ class ScheddStatistics:
         told |= updates.runs.histograms()
         told["TotalFlockedJobs"] = 0
         told |= {"Autoclusters": updates.table.autoclusters.known, "NumPendingClaims": pending}
+        if full := updates.queue.full:
+            told["RoostSpoolProblem"] = f"its spool is full: {full}"
         for name, averages in (("Upload", self._uploads), ("Download", self._downloads)):
             total = float(str(told[f"FileTransfer{name}Bytes"]))
             for span, rate in averages.look(total, now).items():

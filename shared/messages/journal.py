@@ -76,7 +76,7 @@ class AskSeries(Message):
     """Numbers of the pool over time, no more than `points` of them."""
 
     type: ClassVar[str] = "journal.series"
-    name: Literal["slots", "jobs", "waits", "shares", "utilisation"]
+    name: Literal["slots", "cpus", "jobs", "waits", "shares", "utilisation"]
     start: Moment = 0.0
     end: Moment = 0.0
     points: int = Field(default=200, ge=2, le=MOST_POINTS)

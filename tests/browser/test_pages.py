@@ -38,6 +38,7 @@ PAGES = {
     "slots": "machines?by=slot",
     "machine": "machine/{machine}",
     "jobs": "jobs",
+    "batches": "jobs?by=batch",
     "history": "jobs?history=true",
     "running job": "job/1.0",
     "waiting job": "job/2.5",
@@ -151,22 +152,49 @@ def test_pages_show_what_is_there(visit, pool):
     page = visitor.page
     expect(page.get_by_role("region", name="Utilisation")).to_contain_text("100 %")
     expect(page.get_by_role("region", name="Running jobs")).to_contain_text("6")
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention).to_contain_text("1 job is held, the first 3.0")
+    expect(attention).to_contain_text("roost q -hold-codes")
+    expect(attention.get_by_role("link", name=re.compile("1 job is held"))).to_have_attribute(
+        "href", re.compile("job/3.0")
+    )
+    # Charts begin with values, over the whole range, without being pointed at.
+    expect(page.locator(".u-legend").first).to_contain_text(re.compile("Claimed *[0-9.]+ cpus"))
     page.get_by_role("link", name="Machines", exact=True).first.click()
     page.get_by_role("link", name=pool.machine).click()
     expect(page.get_by_role("heading", name="Slots")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Claimed / Busy")).to_have_count(6)
+    # Only the orders that make sense now.
+    expect(page.get_by_role("button", name="Drain …")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel draining …")).to_have_count(0)
+    expect(page.get_by_role("region", name="Draining")).to_contain_text("Gracefully or quickly")
     visitor.go("jobs?status=Held")
     page.get_by_role("link", name="3.0").click()
     expect(page.get_by_role("main")).to_contain_text("code 15")
     visitor.go("job/2.5")
     expect(page.get_by_role("region", name="Why it waits")).to_contain_text(re.compile("wait|busy|quota|share"))
     expect(page.get_by_role("region", name="Timeline")).to_contain_text("submitted")
+    others = page.get_by_role("region", name="Others of cluster 2")
+    expect(others.get_by_role("link", name="2.4")).to_be_visible()
     visitor.go("groups")
     expect(page.get_by_role("row").filter(has_text="physics.atlas").first).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="the whole pool").first).to_be_visible()
+    visitor.go("events")
+    happened = page.get_by_role("row").filter(has_text="job.submitted")
+    expect(happened.first).to_be_visible()  # of before this page was opened
+    expect(page.get_by_role("row").filter(has_text="job.sorted")).to_have_count(0)
     visitor.go("availability")
     expect(page.get_by_role("main")).to_contain_text("Leader")
     visitor.go("negotiation")
     expect(page.get_by_role("main")).to_contain_text("Leads")
+    page.locator("a[href*='cycle/']").last.click()
+    expect(page.get_by_role("region", name="In numbers")).to_contain_text("It took")
+    expect(page.get_by_role("region", name="Who got nothing")).to_be_visible()
+    first = page.locator("main h1").text_content()
+    page.get_by_role("link", name="Next", exact=True).click()
+    expect(page.locator("main h1")).not_to_have_text(first)
+    page.get_by_role("link", name="Previous", exact=True).click()
+    expect(page.locator("main h1")).to_have_text(first)
 
 
 def test_logging_in_by_hand_and_out(visit, pool):
@@ -228,6 +256,39 @@ def test_holding_and_releasing_a_job(visit, pool):
     page.get_by_role("button", name="Release", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Release").click()
     expect(page.get_by_role("button", name="Hold", exact=True)).to_be_visible()
+
+
+def test_a_job_is_edited(visit, pool):
+    visitor = visit()
+    page = visitor.go("job/2.5")
+    page.get_by_role("button", name="Edit …").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Attribute").select_option("JobPrio")
+    dialog.get_by_label("New value").fill("-7")
+    dialog.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("region", name="The job")).to_contain_text("Priority in the queue-7")
+
+
+def test_batches_open_and_take_one_order_for_all_their_jobs(visit, pool, tmp_path):
+    """The number of jobs is told first; each of them is then as was ordered."""
+    file = tmp_path / "many.sub"
+    file.write_text(SUBMIT.format(group="biology", user="many", count=3, more="hold = true\nbatch_name = nightly"))
+    cluster = pool.submit(file)
+    visitor = visit()
+    page = visitor.go(f"jobs?by=batch&search={cluster}")
+    row = page.get_by_role("row").filter(has_text="nightly")
+    expect(row).to_contain_text("3 held")
+    page.get_by_role("button", name="Order for all …").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("An order for 3 jobs")
+    assert visitor.accessibility() == []
+    dialog.get_by_label("What to do with them").select_option("remove")
+    dialog.get_by_role("button", name="Do it").click()
+    expect(page.get_by_text("remove: 3 jobs done")).to_be_visible()
+    expect(row).to_have_count(0)
+    visitor.go("jobs?by=batch")
+    page.get_by_role("link", name="2", exact=True).click()
+    expect(page.get_by_role("link", name="2.5")).to_be_visible()
 
 
 def test_a_priority_factor_is_changed(visit, pool):

@@ -179,7 +179,7 @@ def test_cycles_leaders_series_and_events_of_the_contract(pool, tmp_path):
     (change, *_) = pool.ask("leaders")["changes"]
     assert (change["state"], change["gap_s"]) == ("leader", 0.0)
     wait_until(lambda: pool.ask("series", name="slots", points=10)["series"], 60, "samples of slots")
-    for name in ("slots", "jobs", "waits", "shares", "utilisation"):
+    for name in ("slots", "cpus", "jobs", "waits", "shares", "utilisation"):
         series = pool.ask("series", name=name, points=10)
         assert len(series["times"]) == 10
         assert all(len(line) == 10 for line in series["series"].values())

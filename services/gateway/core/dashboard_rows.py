@@ -4,11 +4,12 @@ Pure."""
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
+from engine.queue.hold_reasons import grouped
 from engine.queue.outcome import ATTRIBUTES as OUTCOME_FIELDS
 from engine.queue.outcome import FAILED, failure
 from shared.classad import ClassAd
@@ -57,6 +58,7 @@ SLOT_FIELDS: Final = (
 CONDITIONS: Final = {"asleep": "Offline =?= true", "draining": "Draining =?= true"}
 JOB_FIELDS: Final = (
     *("ClusterId", "ProcId", "Owner", "AccountingGroup", "AcctGroup", "JobStatus", "Cmd", "Args", "QDate", "JobPrio"),
+    *("Arguments", "AutoClusterId"),
     *(
         "EnteredCurrentStatus",
         "RemoteHost",
@@ -77,6 +79,12 @@ JOB_FIELDS: Final = (
     ),
     *("User", "RemoveReason", "LastRejMatchReason", "Out", "Err", "UserLog", "StageInFinish", "RoostRerunOf"),
     *(name for name in OUTCOME_FIELDS if name not in ("JobStatus", "ExitCode", "ExitSignal")),
+)
+#: What `use` reads of a job.
+USE_FIELDS: Final = (
+    *("JobStatus", "RemoteUserCpu", "RemoteSysCpu", "CpusUsage", "MemoryUsage", "DiskUsage", "GPUsAverageUsage"),
+    *("RequestCpus", "RequestMemory", "RequestDisk", "RequestGPUs", "RemoteWallClockTime"),
+    *("JobCurrentStartDate", "JobCurrentStartExecutingDate"),
 )
 MACHINE_FIELDS: Final = (
     *("Machine", "OpSysAndVer", "OpSysLongName", "Arch", "CpuModel", "DetectedCpus", "DetectedMemory", "TotalCpus"),
@@ -123,10 +131,8 @@ NOT_OVER: Final = "(JobMaterializePaused ?: 0) <= 1"
 #: Words of the search box are looked for in these.
 SLOT_SEARCHED: Final = ("Machine", "RemoteOwner")
 SLOT_NAME_SEARCHED: Final = ("Name", "RemoteOwner")
-JOB_SEARCHED: Final = ("Cmd", "Args", "Owner", "JobBatchName")
+JOB_SEARCHED: Final = ("Cmd", "Args", "Arguments", "Owner", "JobBatchName")
 LONGEST_SEARCH: Final = 200
-#: What of a reason to be held is about the one job.
-_DIFFERS: Final = re.compile(r"/[^\s,;:'\"]+|[0-9]+(\.[0-9]+)*")
 _SPECIAL: Final = frozenset(r"\.+*?()[]{}|^$")
 
 
@@ -154,6 +160,52 @@ def job(ad: ClassAd, schedd: str) -> dict[str, Any]:
     if failed := failure(ad):
         row["Failure"] = failed
     return row
+
+
+def lacks_reason(row: dict[str, Any]) -> bool:
+    """Whether a job's line says of an idle job nothing of why it waits, though others may be alike."""
+    return row["Status"] == "Idle" and "LastRejMatchReason" not in row and isinstance(row.get("AutoClusterId"), int)
+
+
+def fill_reasons(rows: Iterable[dict[str, Any]], alike: Iterable[ClassAd]) -> None:
+    """Give lines the newest reason of a job that is in the same autocluster."""
+    newest: dict[int, tuple[float, str]] = {}
+    for ad in alike:
+        told = plain(ad, ("AutoClusterId", "LastRejMatchReason", "LastRejMatchTime"))
+        kind, reason = told.get("AutoClusterId"), told.get("LastRejMatchReason")
+        at = _number(told.get("LastRejMatchTime"))
+        if isinstance(kind, int) and isinstance(reason, str) and at >= newest.get(kind, (0.0, ""))[0]:
+            newest[kind] = (at, reason)
+    for row in rows:
+        if row["AutoClusterId"] in newest:
+            row["LastRejMatchReason"] = newest[row["AutoClusterId"]][1]
+
+
+def use(ad: ClassAd, now: float) -> dict[str, Any]:
+    """What a job uses of what it asked for, as far as its ad tells: {at, parts: {cpus, memory, disk, gpus: {used,
+    asked}}}. Cpus on average over its last or present run, memory and disk (MiB) as reported last. now: s
+    since 1970."""
+    row = plain(ad, USE_FIELDS)
+    parts: dict[str, dict[str, float]] = {}
+    ran = _number(row.get("RemoteWallClockTime"))
+    started = _number(row.get("JobCurrentStartExecutingDate")) or _number(row.get("JobCurrentStartDate"))
+    cpu = _number(row.get("RemoteUserCpu")) + _number(row.get("RemoteSysCpu"))
+    if "CpusUsage" in row:
+        parts["cpus"] = {"used": _number(row["CpusUsage"])}
+    elif cpu > 0.0:
+        seconds = now - started if row.get("JobStatus") == 2 and started else ran
+        parts["cpus"] = {"used": cpu / max(1.0, seconds)}
+    if _number(row.get("MemoryUsage")) > 0.0:
+        parts["memory"] = {"used": _number(row["MemoryUsage"])}
+    if _number(row.get("DiskUsage")) >= 1024.0:
+        parts["disk"] = {"used": _number(row["DiskUsage"]) / 1024.0}
+    if "GPUsAverageUsage" in row:
+        parts["gpus"] = {"used": _number(row["GPUsAverageUsage"])}
+    for name, request in (("cpus", "Cpus"), ("memory", "Memory"), ("disk", "Disk"), ("gpus", "GPUs")):
+        if name in parts:
+            asked = _number(row.get(f"Request{request}"))
+            parts[name]["asked"] = asked / 1024.0 if name == "disk" else asked
+    return {"at": now, "parts": parts}
 
 
 def with_status(name: str) -> str:
@@ -293,27 +345,8 @@ def queue(ads: Iterable[ClassAd]) -> dict[str, int]:
 
 
 def holds(jobs: Iterable[tuple[ClassAd, str]]) -> list[dict[str, Any]]:
-    """Held jobs with their schedds as one line a cause, most first: {reason, code, subcode, count, first, schedd}.
-    Numbers and paths in a reason differ from job to job: reasons that are alike but for them are one, told as that of
-    the first job."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for ad, schedd in jobs:
-        row = plain(ad, ("ClusterId", "ProcId", "HoldReason", "HoldReasonCode", "HoldReasonSubCode"))
-        reason = str(row.get("HoldReason", "no reason given"))
-        code, subcode = row.get("HoldReasonCode"), row.get("HoldReasonSubCode")
-        line = found.setdefault(
-            (code, subcode, _DIFFERS.sub("*", reason)),
-            {
-                "reason": reason,
-                "code": code,
-                "subcode": subcode,
-                "count": 0,
-                "first": f"{row.get('ClusterId', '?')}.{row.get('ProcId', '?')}",
-                "schedd": schedd,
-            },
-        )
-        line["count"] += 1
-    return sorted(found.values(), key=lambda one: -one["count"])
+    """Held jobs with their schedds as one line a reason, most first: {reason, code, subcode, count, first, schedd}."""
+    return [asdict(one) for one in grouped(jobs)]
 
 
 def cycles(ad: ClassAd) -> list[dict[str, Any]]:

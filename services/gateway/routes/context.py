@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import aiohttp
 from fastapi import Query
 
+from services.gateway.attention import Attention
 from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.guards import Guards
 from services.gateway.auth.logins import Logins
@@ -54,6 +55,7 @@ class RouteContext:
     clock: Clock
     own: str
     dashboard: Dashboard
+    attention: Attention
     counts: RequestCounts = field(default_factory=RequestCounts)
     transfer_tls: TransferTls = field(default_factory=TransferTls)
 

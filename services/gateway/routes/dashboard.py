@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, FastAPI, Path, Query
 
 from services.gateway.core import dashboard_rows
-from services.gateway.core.authorization import Identity
+from services.gateway.core.authorization import Identity, refusal
 from services.gateway.dashboard import MACHINE_ORDERS
 from services.gateway.routes.context import RouteContext, example
 from shared.messages.journal import AskCycle, AskCycles, AskJob, AskLeaders, AskSeries
@@ -27,6 +27,8 @@ Lines = Annotated[int, Query(ge=1, le=MOST_LINES, description="lines of the page
 _CYCLE = {"at": 1795351952.0, "duration_s": 0.7, "slots": 20000, "matches": 1200, "rejections": 31}
 _SLOT = {"Name": "slot1@node1", "Machine": "node1", "State": "Claimed", "Activity": "Busy", "Cpus": 2}
 _JOB = {"Id": "12.3", "Status": "Idle", "Schedd": "ap1", "Cmd": "/bin/sleep"}
+_BATCH = {"Schedd": "ap1", "ClusterId": 12, "Cmd": "/bin/sleep", "states": {"Idle": 96, "Running": 4}, "jobs": 100}
+_USE = {"at": 1795351952.0, "parts": {"memory": {"used": 310, "asked": 512}}}
 _LOAN = {"lender": "biology", "borrower": "physics", "amount": 4.0}
 _GLANCE = {
     "at": 1795351952.0,
@@ -39,12 +41,23 @@ _GLANCE = {
 }
 
 
+_FINDING = {
+    "code": "held",
+    "level": "warning",
+    "text": "3 jobs are held, the first 7.0: no such file (code 12)",
+    "count": 3,
+    "about": {"page": "job", "name": "7.0", "schedd": "ap1"},
+    "help": "how-to.md#see-why-jobs-are-held-and-let-them-go-on",
+    "command": "roost q -hold-codes",
+}
+
+
 def _orders(names: tuple[str, ...]) -> str:
     return "^-?(" + "|".join(names) + ")$"
 
 
 def add_routes(app: FastAPI, context: RouteContext) -> None:
-    """Routes under /v1/overview. Answers are good for a second and shared by all who ask."""
+    """Routes under /v1/overview, and /v1/attention. Answers are good for a while and shared by all who ask."""
     _machine_routes(app, context)
     _job_routes(app, context)
     _share_routes(app, context)
@@ -60,6 +73,18 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         """Slots by state with cpus, utilisation, the queue, who has most jobs, how long jobs waited, negotiators and
         HADs. A part that can not be had is `{"error": why}`."""
         return await context.dashboard.overview()
+
+    @app.get(
+        "/v1/attention",
+        summary="What needs attention",
+        responses=example({"at": 1795351952.0, "findings": [_FINDING], "hidden": ["the dead letters"]}),
+    )
+    async def attention(identity: Annotated[Identity, Depends(context.guards.may("ads"))]) -> dict[str, Any]:
+        """What is wrong with the pool, gravest first: daemons and machines that are missing, silent or of other
+        versions, jobs that are held or can never run, batches that fail, machines that fail jobs, disks, queues, dead
+        letters. Each with its `level` (error, warning, note), what it is `about`, a page that helps (of docs/) and a
+        `command`. A part that can not be had is a finding; `hidden`: the parts that your level does not show."""
+        return await context.attention.told(lambda operation: not refusal(identity, operation))
 
     @app.get(
         "/v1/overview/cycles",
@@ -167,17 +192,44 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
         )
 
     @app.get(
+        "/v1/overview/batches",
+        dependencies=[Depends(context.guards.may("jobs.query", heavy=True))],
+        summary="A page of jobs by cluster",
+        responses=example(
+            {"rows": [_BATCH], "next": None, "fits": 1, "jobs": 100, "constraint": '(User == "ann@pool")'}
+        ),
+    )
+    async def batches(
+        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
+        status: Annotated[str, Query(max_length=LONGEST, description="Idle, Running, Held, ...; none: any")] = "",
+        user: Annotated[str, Query(max_length=LONGEST, description="submitter or owner")] = "",
+        search: Annotated[
+            str,
+            Query(
+                max_length=dashboard_rows.LONGEST_SEARCH, description="job number, or a part of command or arguments"
+            ),
+        ] = "",
+        after: Annotated[int, Query(ge=0, le=10**7, description="lines to leave out")] = 0,
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """Jobs in the queues by cluster, newest first, with how many are in which state; `fits`: clusters of all pages,
+        `jobs`: their jobs that fit, and `constraint`: by which ClassAd expression, as orders on many jobs take it."""
+        return await context.dashboard.batch_page(
+            schedd=schedd, status=status, user=user, search=search, after=after, limit=limit
+        )
+
+    @app.get(
         "/v1/overview/jobs/{job_id}",
         summary="One job",
-        responses=example({"job": _JOB, "history": False, "ad": {"Cmd": '"/bin/sleep"'}}),
+        responses=example({"job": _JOB, "history": False, "use": _USE, "ad": {"Cmd": '"/bin/sleep"'}}),
     )
     async def job(
         job_id: Annotated[str, Path(max_length=100, description="CLUSTER.PROC")],
         identity: Annotated[Identity, Depends(context.guards.may("jobs.query"))],
         schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
     ) -> dict[str, Any]:
-        """Its line and its whole ad as text, from a queue or (`history`: true) a history. Private attributes are there
-        for its owner and administrators."""
+        """Its line, what it uses of what it asked for (`use`; memory and disk in MiB), and its whole ad as text, from a
+        queue or (`history`: true) a history. Private attributes are there for its owner and administrators."""
         return await context.dashboard.job(job_id, schedd, user=identity.user, admin=identity.admin)
 
 
@@ -191,7 +243,7 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
         responses=example({"found": {"times": [1795351952.0], "series": {"Claimed": [12]}}}),
     )
     async def series(
-        name: Annotated[Literal["slots", "jobs", "waits", "shares", "utilisation"], Query(description="which")],
+        name: Annotated[Literal["slots", "cpus", "jobs", "waits", "shares", "utilisation"], Query(description="which")],
         start: Annotated[float, Query(alias="from", description="seconds since 1970", **at)] = 0.0,
         end: Annotated[float, Query(alias="to", description="seconds since 1970; 0: now", **at)] = 0.0,
         points: Annotated[int, Query(ge=2, le=1000, description="at most so many points")] = 240,

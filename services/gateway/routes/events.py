@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, WebSocket
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field, ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
@@ -24,7 +24,7 @@ from services.gateway.auth.caller import PROTOCOL
 from services.gateway.auth.guards import caller_of
 from services.gateway.core.authorization import Identity
 from services.gateway.events import Ended, EventStream, Listener, Overflow, Quiet, sse
-from services.gateway.routes.context import EVENT_STREAM, RouteContext
+from services.gateway.routes.context import EVENT_STREAM, RouteContext, example
 from shared.cooperative import Yielder
 from shared.errors import RoostError
 from shared.messages.base import describe
@@ -38,6 +38,9 @@ MOST_SAID = 16_384
 MOST_PATTERNS = 100
 MOST_PATTERN = 100
 MOST_ID = 200
+#: Events of one answer, and their size in bytes.
+MOST_LATEST = 500
+LATEST_BYTES = 1 << 20
 Types = Annotated[
     list[Annotated[str, Query(max_length=MOST_PATTERN)]],
     Query(max_length=MOST_PATTERNS, description="shell pattern of types, may be repeated: job.*"),
@@ -90,6 +93,28 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
                 following.close()
 
         return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    @app.get(
+        "/v1/overview/events",
+        responses=example({"events": [{"id": "019a...", "type": "job.started", "at": 1763820000.5, "job_id": "12.0"}]}),
+        tags=["events"],
+    )
+    async def latest(
+        identity: Annotated[Identity, Depends(context.guards.may("events"))],
+        type: Types = [],  # noqa: B006
+        limit: Annotated[int, Query(ge=1, le=MOST_LATEST, description="at most so many")] = 50,
+    ) -> Response:
+        """The last events that this gateway remembers, newest first, of at most a megabyte: where a page begins that
+        goes on with `/v1/events`. The journal knows older ones."""
+        told: list[str] = []
+        room, yielder = LATEST_BYTES, Yielder()
+        for ident, text in context.events.latest(type, limit, identity.level):
+            room -= len(text)
+            if room < 0:
+                break
+            told.append(f'{{"id": {json.dumps(ident)}, {text[1:]}')
+            await yielder.yield_if_due()
+        return Response(f'{{"events": [{", ".join(told)}]}}', media_type="application/json")
 
     @app.websocket("/v1/events/ws")
     async def events_ws(

@@ -120,7 +120,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     )
     async def series(
         name: Annotated[
-            Literal["slots", "jobs", "waits", "shares", "utilisation"], Query(description="what is wanted")
+            Literal["slots", "cpus", "jobs", "waits", "shares", "utilisation"], Query(description="what is wanted")
         ],
         start: Start = 0.0,
         end: End = 0.0,

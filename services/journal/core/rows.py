@@ -226,9 +226,10 @@ def offered_ad(ad: ClassAd) -> bytes:
 
 
 def slot_rows(at: float, counted: Iterable[tuple[Sequence[Any], int]]) -> list[Row]:
-    """Slots by state, and cores by what they do; counted: ((State, PartitionableSlot, Cpus), slots). What is left of a
-    partitionable slot is Unclaimed; one of which nothing is left counts as no slot."""
+    """Slots and cpus by state, and the parts of all cpus that are used and free; counted: ((State, PartitionableSlot,
+    Cpus), slots). What is left of a partitionable slot is Unclaimed; one of which nothing is left counts as no slot."""
     slots: dict[str, float] = {}
+    cpus_of: dict[str, float] = {}
     cores: dict[str, float] = {"used": 0.0, "free": 0.0, "owner": 0.0}
     for (state, partitionable, cpus), number in counted:
         weight = float(cpus) if isinstance(cpus, int | float) and not isinstance(cpus, bool) else 1.0
@@ -236,10 +237,15 @@ def slot_rows(at: float, counted: Iterable[tuple[Sequence[Any], int]]) -> list[R
             continue
         name = state if isinstance(state, str) else "Unknown"
         slots[name] = slots.get(name, 0.0) + number
+        cpus_of[name] = cpus_of.get(name, 0.0) + weight * number
         kind = "used" if name in _CLAIMED else "free" if name in ("Unclaimed", "Matched") else "owner"
         cores[kind] += weight * number
     total = sum(cores.values())
-    rows = [{"name": "slots", "label": label, "at": at, "value": value} for label, value in sorted(slots.items())]
+    rows = [
+        {"name": series, "label": label, "at": at, "value": value}
+        for series, values in (("slots", slots), ("cpus", cpus_of))
+        for label, value in sorted(values.items())
+    ]
     used = cores["used"] / total if total else 0.0
     free = cores["free"] / total if total else 0.0
     rows += [

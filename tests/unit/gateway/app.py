@@ -32,6 +32,7 @@ def context(bus=None) -> RouteContext:
         clock,
         "gateway.test",
         nothing,
+        nothing,
     )
 
 

@@ -254,3 +254,38 @@ def test_ends_of_the_last_hour_are_counted() -> None:
     for at, failed in ((0.0, True), (5000.0, True), (5001.0, False)):
         ends.ended(at, failed=failed)
     assert ends.told(5002.0) == {"count": 2, "failed": 1, "window_s": 3600.0}
+
+
+def test_jobs_that_are_alike_wait_for_the_same() -> None:
+    """The first of them remembers it."""
+    rows = [
+        {"Status": "Idle", "AutoClusterId": 3},
+        {"Status": "Idle", "AutoClusterId": 3, "LastRejMatchReason": "its own"},
+        {"Status": "Running", "AutoClusterId": 3},
+        {"Status": "Idle", "AutoClusterId": 4},
+        {"Status": "Idle"},
+    ]
+    missing = [row for row in rows if dashboard_rows.lacks_reason(row)]
+    assert missing == [rows[0], rows[3]]
+    alike = [
+        ClassAd({"AutoClusterId": 3, "LastRejMatchReason": "now", "LastRejMatchTime": 20}),
+        ClassAd({"AutoClusterId": 3, "LastRejMatchReason": "before", "LastRejMatchTime": 10}),
+    ]
+    dashboard_rows.fill_reasons(missing, alike)
+    assert [row.get("LastRejMatchReason") for row in rows] == ["now", "its own", None, None, None]
+
+
+def test_what_a_job_uses_of_what_it_asked_for() -> None:
+    ad = ClassAd(
+        {"JobStatus": 2, "RemoteUserCpu": 30.0, "RemoteSysCpu": 10.0, "JobCurrentStartDate": 100, "RequestCpus": 2}
+        | {"MemoryUsage": 300, "RequestMemory": 512, "DiskUsage": 4096, "RequestDisk": 2048}
+    )
+    assert dashboard_rows.use(ad, 120.0) == {
+        "at": 120.0,
+        "parts": {
+            "cpus": {"used": 2.0, "asked": 2.0},
+            "memory": {"used": 300.0, "asked": 512.0},
+            "disk": {"used": 4.0, "asked": 2.0},
+        },
+    }
+    assert dashboard_rows.use(ClassAd({"JobStatus": 1, "RequestCpus": 2}), 1.0)["parts"] == {}

@@ -21,8 +21,21 @@ const SAID = {
   "rooster.round": (e) => `woke ${e.woken.length ? e.woken.slice(0, 3).join(", ") + (e.woken.length > 3 ? `, … (${number(e.woken.length)})` : "") : "nobody"}${Object.keys(e.failed).length ? `; could not wake ${Object.keys(e.failed).slice(0, 3).join(", ")}` : ""}${e.waiting ? `; ${number(e.waiting)} wait for the next round` : ""}`,
   "defrag.round": (e) => `${number(e.whole)} of ${number(e.machines)} machines whole, ${number(e.draining)} draining${e.why ? `: ${e.why}` : ""}`,
   "daemon.started": (e) => `${e.subsystem} ${e.daemon} started`,
+  "job.sorted": (e) => `${number(Object.keys(e.kinds ?? {}).length)} ${Object.keys(e.kinds ?? {}).length === 1 ? "kind of jobs" : "kinds of jobs"} of ${e.schedd}`,
+  "job.unmatched": (e) => `the match with ${e.slot} came to nothing${e.reason ? `: ${e.reason}` : ""}`,
+  "job.limit": (e) => `the schedd ${e.schedd} starts ${e.limited === false ? "jobs again" : "no more jobs"}${e.reason ? `: ${e.reason}` : ""}`,
+  "negotiation.matched": (e) => `matches of cycle ${e.cycle} for ${number((e.groups ?? []).length)} ${(e.groups ?? []).length === 1 ? "request" : "requests"}`,
+  "negotiation.reasons": (e) => `why jobs wait, as of cycle ${e.cycle}: ${number((e.reasons ?? []).length)} ${(e.reasons ?? []).length === 1 ? "change" : "changes"}`,
+  "negotiation.policy": (e) => `policy of ${e.negotiator}, epoch ${e.epoch}`,
+  "accountant.standing": (e) => `standing of ${number((e.submitters ?? []).length)} ${(e.submitters ?? []).length === 1 ? "submitter" : "submitters"} after cycle ${e.cycle ?? "–"}`,
+  "gateway.audit": (e) => [`${e.user || "somebody"} asked ${e.method ?? ""} ${e.path ?? e.operation ?? ""}`.trim(), e.status && `answered ${e.status}`, e.code].filter(Boolean).join(", "),
+  "gateway.tokens-changed": (e) => `${number((e.tokens ?? []).length)} ${(e.tokens ?? []).length === 1 ? "token" : "tokens"} changed or revoked`,
+  "daemon.gone": (e) => `${e.daemon} went away${e.ads ? `, with ${number(e.ads)} ads` : ""}`,
+  "daemon.reconnected": (e) => `${e.daemon} has a connection again${e.lost ? `; ${number(e.lost)} events are lost` : ""}`,
   "daemon.stopped": (e) => `${e.subsystem} ${e.daemon} stopped: ${e.reason}`,
 };
+/** Kinds of events by which daemons and the journal tell each other things: few people look for them. */
+export const INTERNAL = new Set(["job.sorted", "slot.changed", "negotiation.matched", "negotiation.reasons", "negotiation.policy", "accountant.standing", "gateway.audit"]);
 const HIDDEN = new Set(["id", "type", "at", "sender", "job_id", "schedd"]);
 
 /** What an event says, without its job. @param {Record<string, any>} event */

@@ -9,7 +9,7 @@ import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 
 const ROOT = "<none>";
-const named = (name) => (name === "" ? "no group's quota" : name === ROOT ? "no group" : name);
+const named = (name) => (name === "" ? "no group's quota" : name === ROOT ? "the whole pool" : name);
 
 /** Groups below each other, with how deep they are. */
 function tree(groups) {
@@ -23,9 +23,19 @@ function tree(groups) {
   const todo = (below.get("") ?? []).map((group) => [group, 0]).reverse();
   while (todo.length) {
     const [group, depth] = todo.pop();
-    found.push({ ...group, depth });
+    found.push({ ...group, depth, wanted: 0 });
     const inside = (below.get(group.Name) ?? []).toSorted((a, b) => a.Name.localeCompare(b.Name));
     for (const child of inside.reverse()) todo.push([child, depth + 1]);
+  }
+  // What is wanted below a group is wanted of it, as what is in use there is.
+  for (const [place, group] of [...found.entries()].reverse()) {
+    group.wanted = (group.Requested ?? 0) + group.wanted;
+    for (let above = place - 1; above >= 0; above--) {
+      if (found[above].depth < group.depth) {
+        found[above].wanted += group.wanted;
+        break;
+      }
+    }
   }
   return found;
 }
@@ -38,7 +48,7 @@ const COLUMNS = (data, admin, refresh) => [
   { name: "In use", num: true, cell: (row) => number(row.HierWeightedResourcesUsed ?? row.WeightedResourcesUsed) },
   { name: "Quota", num: true, cell: (row) => (row.Name === ROOT ? "" : number(quota(row, data.planned))) },
   { name: "Configured", num: true, cell: (row) => (row.Name === ROOT || !row.ConfigQuota ? "" : html`${row.ConfigQuota < 1 ? percent(row.ConfigQuota) : number(row.ConfigQuota)}${row.QuotaIsSet && html` <span class="soft">set</span>`}`) },
-  { name: "Wanted", num: true, cell: (row) => number(row.Requested ?? 0) },
+  { name: "Wanted", num: true, cell: (row) => number(row.wanted) },
   { name: "Surplus", cell: (row) => ({ no: "takes none", byquota: "by quota", regroup: "regroup" })[row.SurplusPolicy] ?? row.SurplusPolicy },
   { name: "Submitters", num: true, cell: (row) => (row.members ? html`<a href=${href(["shares"], { search: row.Name === ROOT ? "" : row.Name })}>${count(row.members)}</a>` : "0") },
   ...(admin ? [{ name: "Set", cell: (row) => row.Name !== ROOT && html`<span class="row">

@@ -1,6 +1,6 @@
 // One job: what happened to it, why it waits, and what its owner may do with it.
 import { Ago, At, Card, Empty, Facts, Head, Part, Recorded, Since, colour } from "../parts/bits.js";
-import { confirm } from "../parts/dialog.js";
+import { confirm, toast } from "../parts/dialog.js";
 import { ask, url } from "../lib/api.js";
 import { Fragment, html, useState } from "../lib/html.js";
 import { count, duration, memory, moment, number } from "../lib/format.js";
@@ -8,7 +8,9 @@ import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 import { said, tone } from "../lib/words.js";
 import { Output } from "../parts/output.js";
-import { State, command, submitter } from "./jobs.js";
+import { Use } from "../parts/use.js";
+import { Table } from "../parts/table.js";
+import { State, command, note, submitter } from "./jobs.js";
 
 /** What the states of the journal's spans are drawn as. */
 const SPAN = { idle: "s-Owner", starting: "s-Matched", running: "s-Running", held: "s-Held", suspended: "s-Suspended", completed: "s-Completed", removed: "s-Removed" };
@@ -27,6 +29,8 @@ export function Job({ path, query, level }) {
   const may = level === "WRITE" || level === "ADMINISTRATOR";
   return html`
     <${Head} title=${`Job ${id}`} crumb=${html`<a href=${href(["jobs"], { history: answer.data?.history ? "true" : "" })}>Jobs</a>`} sub=${row && html`<${State} row=${row} /> ${standing(row)}, of <a href=${href(["jobs"], { user: submitter(row), history: answer.data.history ? "true" : "" })}>${submitter(row)}</a>${row.RoostRerunOf && html`, another try of <a href=${href(["job", row.RoostRerunOf])}>${row.RoostRerunOf}</a>`}`}>
+      ${row && html`<button type="button" class="button" onClick=${() => copy(row.Id)}>Copy id</button>`}
+      ${may && row && !answer.data.history && html`<button type="button" class="button" onClick=${() => edit(row, answer.data.ad, answer.refresh)}>Edit …</button>`}
       ${may && row && answer.data.history && row.Status === "Completed" && html`<button type="button" class="button" onClick=${() => again(row)}>Run again</button>`}
       ${may && row && !answer.data.history && Object.entries(ACTIONS).filter(([, action]) => action.on.includes(row.Status)).map(
         ([name, action]) => html`<button key=${name} type="button" class="button ${action.danger ? "danger" : ""}" onClick=${() => act(name, action, row, answer.refresh)}>${action.text}</button>`,
@@ -65,6 +69,8 @@ function Shown({ data, id }) {
       ["Ended", row.CompletionDate ? html`<${At} at=${row.CompletionDate} />` : ""], ["Exit", row.Failure ? html`<b class="bad">${row.Failure}</b>` : row.Status === "Completed" ? `code ${row.ExitCode ?? "–"}` : ""],
       ["Removed", row.RemoveReason], ["Where", history ? "in the history" : "in the queue"],
     ]} /></${Card}>
+    <${Use} use=${data.use} running=${row.Status === "Running"} id=${row.Id} />
+    <${Siblings} row=${row} history=${history} />
     <${Attributes} ad=${ad} />
   </div>`;
 }
@@ -140,6 +146,27 @@ function Story({ story, failed }) {
   </div>`;
 }
 
+const SIBLINGS = [
+  { name: "Job", cell: (row) => html`<a href=${href(["job", row.Id], { schedd: row.Schedd })}>${row.Id}</a>` },
+  { name: "Status", cell: (row) => html`<${State} row=${row} />` },
+  { name: "Command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
+  { name: "Where, why", kind: "cut", cell: (row) => (note(row) ? html`<span title=${note(row)}>${note(row)}</span>` : "") },
+];
+const MOST_SIBLINGS = 8;
+
+/** Other jobs of its cluster, in the queue and out of it. */
+function Siblings({ row, history }) {
+  const cluster = String(row.ClusterId);
+  const ask = (past) => url("/v1/overview/jobs", { search: cluster, schedd: row.Schedd, history: past ? "true" : "", limit: MOST_SIBLINGS + 1 });
+  const queued = useData(ask(false), { types: ["job.*"], every: 20000 });
+  const gone = useData(ask(true), { types: ["job.*"], every: 20000 });
+  const found = [...(queued.data?.rows ?? []), ...(gone.data?.rows ?? [])].filter((one) => one.Id !== row.Id);
+  if (!found.length) return null;
+  const all = (past, text) => html`<a href=${href(["jobs"], { search: cluster, schedd: row.Schedd, history: past ? "true" : "" })}>${text}</a>`;
+  return html`<${Card} title=${`Others of cluster ${cluster}`} note=${row.JobBatchName ?? ""} flush side=${html`${all(false, "in the queue")} · ${all(true, "in the history")}`}>
+    <${Table} caption=${`Other jobs of cluster ${cluster}`} columns=${SIBLINGS} rows=${found.slice(0, MOST_SIBLINGS)} id=${(one) => one.Id} /></${Card}>`;
+}
+
 function Attributes({ ad }) {
   const [wanted, set] = useState("");
   const found = Object.entries(ad).filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(wanted.toLowerCase()));
@@ -148,6 +175,36 @@ function Attributes({ ad }) {
       <label class="field"><span>Only those with</span><input class="input" type="search" value=${wanted} onInput=${(event) => set(event.currentTarget.value)} autocomplete="off" spellcheck=${false} /></label>
       <pre tabindex="0" role="region" aria-label="Attributes of the job">${found.map(([name, value]) => html`<${Fragment} key=${name}>${name} = ${value}${"\n"}</${Fragment}>`)}</pre>
     </details></${Card}>`;
+}
+
+/** What people change most; the ad has the others. */
+const EDITED = ["RequestCpus", "RequestMemory", "RequestDisk", "JobPrio", "Requirements", "Rank"];
+
+const edit = (row, ad, refresh) =>
+  confirm({
+    title: `Change job ${row.Id}`,
+    text: "A job that runs goes on as it is; what is changed counts from its next start.",
+    action: "Change",
+    fields: [
+      { name: "name", label: "Attribute", options: EDITED.map((name) => [name, `${name} = ${ad[name] ?? "undefined"}`]) },
+      { name: "value", label: "New value: an expression, texts in double quotes; memory in MiB, disk in KiB", required: true },
+    ],
+    then: async ({ name, value }) => {
+      const told = await ask(url("/v1/jobs/edit", { schedd: row.Schedd }), { method: "POST", body: { ids: [row.Id], attributes: { [name]: value } } });
+      const said = told[row.Id];
+      if (said !== "done" && said !== "already") throw new Error(`the schedd says: ${said ?? "nothing"}`);
+      refresh();
+      return `${name} of job ${row.Id} is ${value}`;
+    },
+  });
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(`Copied ${text}`);
+  } catch {
+    toast(`This browser lets no page copy here; the id is ${text}`, true);
+  }
 }
 
 const again = (row) =>

@@ -6,12 +6,13 @@ import { html } from "../lib/html.js";
 import { count, duration, memory, number } from "../lib/format.js";
 import { change, href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
-import { url } from "../lib/api.js";
+import { ask, url } from "../lib/api.js";
+import { confirm, toast } from "../parts/dialog.js";
 
 export const STATUSES = ["Idle", "Running", "Held", "Suspended", "TransferringOutput", "Completed", "Removed"];
 const EVENTS = ["job.*"];
 
-export const command = (row) => [String(row.Cmd ?? "").split("/").pop(), row.Args].filter(Boolean).join(" ");
+export const command = (row) => [String(row.Cmd ?? "").split("/").pop(), row.Args ?? row.Arguments].filter(Boolean).join(" ");
 export const submitter = (row) => row.AccountingGroup ?? row.User ?? row.Owner;
 /** What to say of a job's present state beyond its name. */
 export function note(row) {
@@ -44,10 +45,98 @@ const PAST = [
   COLUMNS.at(-1),
 ];
 
-export function Jobs({ query }) {
+/** Which jobs a page of this address is about, as the API takes it. */
+const filters = (query) => ({ status: query.status, user: query.user, search: query.search, schedd: query.schedd });
+
+export function Jobs({ query, level }) {
+  if (query.by === "batch" && query.history !== "true") return html`<${ByBatch} query=${query} level=${level} />`;
+  return html`<${OneByOne} query=${query} level=${level} />`;
+}
+
+function Lines({ query, on }) {
+  const kept = { user: query.user, search: query.search };
+  return html`<${Tabs} label="Jobs" tabs=${[
+    { text: "Batches", to: href(["jobs"], { ...kept, by: "batch", status: query.status }), on: on === "batch" },
+    { text: "In the queue", to: href(["jobs"], kept), on: on === "queue" },
+    { text: "History", to: href(["jobs"], { ...kept, history: "true" }), on: on === "history" },
+  ]} />`;
+}
+
+const BATCHES = [
+  { name: "Cluster", cell: (row) => html`<a href=${href(["jobs"], { search: String(row.ClusterId), schedd: row.Schedd })}>${row.ClusterId}</a>` },
+  { name: "Batch", kind: "wrap", cell: (row) => row.JobBatchName ?? "" },
+  { name: "Submitter", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { by: "batch", user: submitter(row) })}><${Name} text=${submitter(row)} /></a>` },
+  { name: "Command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
+  { name: "States", cell: (row) => html`<${States} states=${row.states} />` },
+  { name: "Jobs", num: true, cell: (row) => count(row.jobs) },
+  { name: "Submitted", num: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },
+];
+
+/** A bar, and the numbers behind it. */
+function States({ states }) {
+  const parts = STATUSES.filter((name) => states[name]).map((name) => ({ label: name, value: states[name], tone: colour(name, "job") }));
+  const text = parts.map((part) => `${count(part.value)} ${part.label.toLowerCase()}`).join(", ");
+  return html`<div><${Bar} size="thin" parts=${parts} label=${text} /><span class="soft">${text}</span></div>`;
+}
+
+/** A line for each cluster, which opens its jobs. */
+function ByBatch({ query, level }) {
+  const answer = useData(url("/v1/overview/batches", { ...filters(query), after: query.after, limit: 50 }), { types: EVENTS, every: 10000 });
+  const { data, error } = answer;
+  return html`
+    <${Head} title="Jobs"><${Orders} query=${query} level=${level} refresh=${answer.refresh} /><${Lines} query=${query} on="batch" /></${Head}>
+    <${Filters} query=${query} past=${false} />
+    <${Trouble} error=${error} />
+    <${Card} flush>
+      <${Table} caption="Jobs in the queue by cluster" columns=${BATCHES} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.ClusterId}`}
+        empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title="No such jobs in the queue">${query.search || query.status || query.user ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
+      ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what="batches" next=${data.next} first=${!query.after} />`}
+    </${Card}>`;
+}
+
+/** Orders for all jobs that the filters show, after a question that says how many these are. */
+function Orders({ query, level, refresh }) {
+  if (level !== "WRITE" && level !== "ADMINISTRATOR") return null;
+  return html`<button type="button" class="button" onClick=${() => orderAll(query, level, refresh)}>Order for all …</button>`;
+}
+
+const ORDERS = [["hold", "hold"], ["release", "release"], ["vacate", "vacate: idle again, to start elsewhere"], ["remove", "remove for good"]];
+
+async function orderAll(query, level, refresh) {
+  const found = await ask(url("/v1/overview/batches", { ...filters(query), limit: 1 })).catch((error) => error);
+  if (found instanceof Error) return toast(found.message, true);
+  if (!found.jobs) return toast("No jobs in the queue fit the search and the filters.");
+  const which = [query.status && `status ${query.status}`, query.user && `of ${query.user}`, query.search && `with “${query.search}”`, query.schedd && `of schedd ${query.schedd}`].filter(Boolean).join(", ");
+  return confirm({
+    title: `An order for ${count(found.jobs)} ${found.jobs === 1 ? "job" : "jobs"}`,
+    text: `${which || "All jobs in the queue"}; ${count(found.fits)} ${found.fits === 1 ? "cluster" : "clusters"}.${level === "ADMINISTRATOR" ? "" : " Jobs of others are left alone."} What was held can be released again; what was removed is gone.`,
+    action: "Do it",
+    danger: true,
+    fields: [{ name: "what", label: "What to do with them", options: ORDERS }, { name: "reason", label: "Reason" }],
+    then: async ({ what, reason }) => {
+      const told = await ask(url("/v1/jobs/action", { schedd: query.schedd }), { method: "POST", body: { action: what, constraint: found.constraint, reason } });
+      refresh();
+      const results = Object.values(told);
+      const done = results.filter((one) => one === "done").length;
+      const others = results.length - done;
+      return `${what}: ${count(done)} ${done === 1 ? "job" : "jobs"} done${others ? `, ${count(others)} not: ${[...new Set(results.filter((one) => one !== "done"))].join(", ")}` : ""}`;
+    },
+  });
+}
+
+function Filters({ query, past, schedds }) {
+  return html`<div class="row filters">
+      <${Search} label="Search" hint="12, 12.3, or part of a command, user or batch" value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} />
+      <${Select} label="Status" value=${query.status ?? ""} options=${[["", "any status"], ...(past ? ["Failed", "Completed", "Removed"] : [...STATUSES, "Failed"]).map((name) => [name, name])]} onChange=${(status) => change({ status })} />
+      ${schedds?.length > 1 && html`<${Select} label="Schedd" value=${query.schedd ?? ""} options=${[["", "all schedds"], ...schedds.map((name) => [name, name])]} onChange=${(schedd) => change({ schedd })} />`}
+      ${query.user && html`<span class="field"><span>Submitter</span><a class="button" href=${href(["jobs"], { ...query, user: "", after: "" })}>${query.user} <span aria-hidden="true">×</span><span class="unseen">: show all submitters</span></a></span>`}
+    </div>`;
+}
+
+function OneByOne({ query, level }) {
   const past = query.history === "true";
   const answer = useData(
-    url("/v1/overview/jobs", { status: query.status, user: query.user, search: query.search, schedd: query.schedd, history: past ? "true" : "", after: query.after, limit: 50 }),
+    url("/v1/overview/jobs", { ...filters(query), history: past ? "true" : "", after: query.after, limit: 50 }),
     { types: EVENTS, every: 10000 },
   );
   const { data, error } = answer;
@@ -55,19 +144,9 @@ export function Jobs({ query }) {
     ? STATUSES.filter((name) => data.totals[name]).map((name) => ({ label: name, value: data.totals[name], tone: colour(name, "job"), to: href(["jobs"], { status: name }) }))
     : [];
   return html`
-    <${Head} title="Jobs">
-      <${Tabs} label="Jobs" tabs=${[
-        { text: "In the queue", to: href(["jobs"], { user: query.user, search: query.search }), on: !past },
-        { text: "History", to: href(["jobs"], { history: "true", user: query.user, search: query.search }), on: past },
-      ]} />
-    </${Head}>
+    <${Head} title="Jobs">${!past && html`<${Orders} query=${query} level=${level} refresh=${answer.refresh} />`}<${Lines} query=${query} on=${past ? "history" : "queue"} /></${Head}>
     ${!past && parts.length > 0 && html`<div class="card filters"><${Bar} parts=${parts} label=${parts.map((p) => `${p.value} ${p.label}`).join(", ")} /><${Legend} parts=${parts} /></div>`}
-    <div class="row filters">
-      <${Search} label="Search" hint="12, 12.3, or part of a command" value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} />
-      <${Select} label="Status" value=${query.status ?? ""} options=${[["", "any status"], ...(past ? ["Failed", "Completed", "Removed"] : [...STATUSES, "Failed"]).map((name) => [name, name])]} onChange=${(status) => change({ status })} />
-      ${data?.schedds.length > 1 && html`<${Select} label="Schedd" value=${query.schedd ?? ""} options=${[["", "all schedds"], ...data.schedds.map((name) => [name, name])]} onChange=${(schedd) => change({ schedd })} />`}
-      ${query.user && html`<span class="field"><span>Submitter</span><a class="button" href=${href(["jobs"], { ...query, user: "", after: "" })}>${query.user} <span aria-hidden="true">×</span><span class="unseen">: show all submitters</span></a></span>`}
-    </div>
+    <${Filters} query=${query} past=${past} schedds=${data?.schedds} />
     <${Trouble} error=${error} />
     <${Card} flush>
       <${Table} caption=${past ? "Jobs that left the queue" : "Jobs in the queue"} columns=${past ? PAST : COLUMNS} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.Id}`}

@@ -27,9 +27,9 @@ export function Machine({ path, level }) {
   const admin = level === "ADMINISTRATOR";
   return html`
     <${Head} title=${name} crumb=${html`<a href=${href(["machines"])}>Machines</a>`}>
-      ${admin && html`
-        <button type="button" class="button danger" onClick=${() => drain(name, answer.refresh)}>Drain …</button>
-        <button type="button" class="button" onClick=${() => undrain(name, answer.refresh)}>Cancel draining …</button>`}
+      ${admin && answer.data && (answer.data.about.Draining === true
+        ? html`<button type="button" class="button" onClick=${() => undrain(name, answer.refresh)}>Cancel draining …</button>`
+        : html`<button type="button" class="button danger" onClick=${() => drain(name, answer.refresh)}>Drain …</button>`)}
     </${Head}>
     <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} admin=${admin} refresh=${answer.refresh} />`}</${Part}>`;
 }
@@ -55,7 +55,7 @@ function Shown({ data, admin, refresh }) {
     ]} /></${Card}>
     ${isNumber(about.ExpectedMachineGracefulDrainingBadput) && html`<${Card} title="Draining" note=${about.Draining === true ? "its slots take no new jobs" : "what it would cost now, and has cost"}><${Facts} facts=${[
       ["Drains since", about.Draining === true && html`<${Ago} at=${about.LastDrainStartTime} />`], ["Reason", about.Draining === true && about.DrainReason],
-      ["Gracefully", about.Offline !== true && cost(about, "Graceful")], ["Quickly", about.Offline !== true && cost(about, "Quick")],
+      ...costs(about),
       ["Cost so far", html`${lost(about.TotalMachineDrainingBadput ?? 0)}, ${hours(about.TotalMachineDrainingUnclaimedTime ?? 0)} idle${about.RoostDrainingCountedSince > 0 && html`, since <${At} at=${about.RoostDrainingCountedSince} />`}`],
     ]} /></${Card}>`}
     <${Card} title="Slots" flush note=${data.fits > slots.length ? `${count(slots.length)} of ${count(data.fits)}` : count(slots.length)}>
@@ -68,6 +68,14 @@ const asleep = (about) => html`${about.HibernationState ?? ""} since <${At} at=$
 
 const hours = (seconds) => `${number((seconds ?? 0) / 3600)} cpu-hours`;
 const lost = (seconds) => `${hours(seconds)} of work lost`;
+
+/** What a drain would cost, either way; once where both are the same, with the reason. */
+function costs(about) {
+  if (about.Offline === true) return [];
+  const alike = ["Completion", "Badput"].every((what) => about[`ExpectedMachineGracefulDraining${what}`] === about[`ExpectedMachineQuickDraining${what}`]);
+  if (!alike) return [["Gracefully", cost(about, "Graceful")], ["Quickly", cost(about, "Quick")]];
+  return [["Gracefully or quickly", html`${cost(about, "Graceful")} <span class="soft">(the same: no job that runs here may retire, see MAXJOBRETIREMENTTIME)</span>`]];
+}
 
 /** When a drain would be done, and what work it would lose. */
 function cost(about, how) {

@@ -1,5 +1,5 @@
 // Negotiation cycles: the last ones from the negotiators' ads, all of them from a journal.
-import { Ago, At, Card, Empty, Head, Part, Recorded, Stat } from "../parts/bits.js";
+import { Ago, At, Card, Empty, Facts, Head, Part, Recorded, Stat } from "../parts/bits.js";
 import { Pager, Table } from "../parts/table.js";
 import { Chart } from "../parts/chart.js";
 import { html } from "../lib/html.js";
@@ -63,34 +63,50 @@ function Negotiator({ one }) {
 }
 
 export function Cycle({ path }) {
-  const [, negotiator, epoch, cycle] = path;
-  const answer = useData(`/v1/overview/cycles/${encodeURIComponent(negotiator ?? "")}/${encodeURIComponent(epoch ?? "")}/${encodeURIComponent(cycle ?? "")}`, { every: 0 });
-  return html`<${Head} title=${`Cycle ${cycle}`} sub=${`of ${negotiator}, epoch ${epoch}`} crumb=${html`<a href=${href(["negotiation"])}>Negotiation</a>`} />
+  const [, negotiator = "", epoch = "", cycle = ""] = path;
+  const answer = useData(`/v1/overview/cycles/${[negotiator, epoch, cycle].map(encodeURIComponent).join("/")}`, { every: 0 });
+  const newest = useData("/v1/overview/cycles/all?limit=1", { types: ["negotiation.cycle"], every: 15000 }).data?.found?.cycles?.[0];
+  const number = Number(cycle);
+  const last = newest && newest.negotiator === negotiator && String(newest.epoch) === epoch && newest.cycle <= number;
+  return html`<${Head} title=${`Cycle ${cycle}`} sub=${`of ${negotiator}, epoch ${epoch}`} crumb=${html`<a href=${href(["negotiation"])}>Negotiation</a>`}>
+      ${number > 1 && html`<a class="button" rel="prev" href=${href(["cycle", negotiator, epoch, String(number - 1)])}>Previous</a>`}
+      ${!last && html`<a class="button" rel="next" href=${href(["cycle", negotiator, epoch, String(number + 1)])}>Next</a>`}
+    </${Head}>
     <${Recorded} answer=${answer} what="What a cycle did">${(found) => html`<${Whole} data=${found} />`}</${Recorded}>`;
 }
 
-/** Whatever the journal kept of a cycle: plain values as facts, lists as tables. */
+const of_submitter = (row) => html`<a href=${href(["jobs"], { user: row.submitter })}>${row.submitter}</a>`;
+
+const MATCHED = [
+  { name: "Submitter", kind: "wrap", cell: of_submitter },
+  { name: "Jobs", num: true, cell: (row) => count(row.jobs) },
+  { name: "Slots", num: true, cell: (row) => count(row.slots) },
+  { name: "Weight charged", num: true, cell: (row) => number(row.weight) },
+];
+const REASONS = [
+  { name: "Submitter", kind: "wrap", cell: of_submitter },
+  { name: "Jobs", num: true, cell: (row) => count(row.jobs) },
+  { name: "Why they got nothing", kind: "wrap", cell: (row) => row.text || row.code },
+  { name: "So since", num: true, cell: (row) => html`<${At} at=${row.since} />` },
+];
+/** What a cycle's facts are called; what is not here is shown by its own name. */
+const CYCLE_FACTS = {
+  at: "Ended", trigger: "Begun by", duration_s: "It took", slots: "Slots", submitters: "Submitters", requests: "Requests of jobs that are alike",
+  matches: "Matches", rejections: "Requests that got nothing, or less than they asked", shard: "Shard", schedds: "Schedds", idle_jobs: "Idle jobs",
+};
+const IN_HEAD = new Set(["negotiator", "epoch", "cycle", "type", "id", "sender"]);
+
 function Whole({ data }) {
-  const plain = Object.entries(data).filter(([, value]) => value === null || typeof value !== "object");
-  const lists = Object.entries(data).filter(([, value]) => Array.isArray(value));
+  const plain = Object.entries(data).filter(([name, value]) => !IN_HEAD.has(name) && value !== "" && value !== null && typeof value !== "object");
   return html`<div class="grid">
-    <${Card} title="In numbers"><dl class="facts">${plain.map(([name, value]) => html`<dt>${name.replaceAll("_", " ")}</dt><dd>${name === "at" ? html`<${At} at=${value} />` : name.endsWith("_s") ? duration(value) : typeof value === "number" ? number(value) : String(value ?? "–")}</dd>`)}</dl></${Card}>
-    ${lists.map(([name, rows]) => html`<${Card} title=${name.charAt(0).toUpperCase() + name.slice(1)} note=${count(rows.length)} flush>${rows.length ? html`<${Table} caption=${name} columns=${columns(rows)} rows=${rows.slice(0, 500)} id=${(row) => JSON.stringify(row)} />` : html`<${Empty} title="None" />`}</${Card}>`)}
+    <${Card} title="In numbers"><${Facts} facts=${plain.map(([name, value]) => [CYCLE_FACTS[name] ?? name.replace(/_s$/, "").replaceAll("_", " "), fact(name, value)])} /></${Card}>
+    <${Card} title="Who got slots" note=${count(data.matched?.length ?? 0)} flush><${Table} caption="Matches by submitter" columns=${MATCHED} rows=${data.matched ?? []} id=${(row) => row.submitter} empty=${html`<${Empty} title="Nobody">No slot was given away in this cycle.</${Empty}>`} /></${Card}>
+    <${Card} title="Who got nothing" note=${count(data.reasons?.length ?? 0)} flush><${Table} caption="Reasons by submitter" columns=${REASONS} rows=${data.reasons ?? []} id=${(row) => `${row.submitter} ${row.code}`} empty=${html`<${Empty} title="Nobody">All who asked got what they asked for.</${Empty}>`} /></${Card}>
   </div>`;
 }
 
-function columns(rows) {
-  const names = [...new Set(rows.slice(0, 50).flatMap((row) => (row && typeof row === "object" ? Object.keys(row) : ["value"])))];
-  return names.map((name) => ({
-    name: name.replaceAll("_", " "),
-    kind: "wrap",
-    num: rows.every((row) => typeof row?.[name] === "number"),
-    cell: (row) => {
-      const value = row && typeof row === "object" ? row[name] : row;
-      if (name === "at" || name === "start" || name === "end") return html`<${At} at=${value} />`;
-      if (typeof value === "number") return number(value);
-      if (value && typeof value === "object") return Object.entries(value).map(([key, one]) => `${key} ${typeof one === "number" ? number(one) : one}`).join(", ");
-      return String(value ?? "");
-    },
-  }));
+function fact(name, value) {
+  if (name === "at") return html`<${At} at=${value} />`;
+  if (name.endsWith("_s")) return duration(value);
+  return typeof value === "number" ? number(value) : String(value);
 }

@@ -1,22 +1,26 @@
 // The pool at a glance.
 import { Ago, Bar, Bones, Card, Empty, Head, Legend, Meter, Name, Part, Stat, Tabs, Trouble, colour } from "../parts/bits.js";
 import { Chart } from "../parts/chart.js";
-import { html, useRef, useState } from "../lib/html.js";
+import { html, useRef } from "../lib/html.js";
 import { count, duration, isNumber, number, percent } from "../lib/format.js";
 import { href } from "../lib/route.js";
-import { useData } from "../lib/data.js";
+import { useData, useNow } from "../lib/data.js";
 import { url } from "../lib/api.js";
+import { INTERNAL } from "../lib/words.js";
+import { Attention } from "../parts/attention.js";
 import { Feed, useFeed } from "../parts/feed.js";
 
 const STATES = ["Claimed", "Unclaimed", "Owner", "Matched", "Preempting", "Drained", "Backfill"];
 const EVENTS = ["job.*", "had.leader", "negotiation.cycle", "daemon.*", "accountant.*"];
-const RANGES = { "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800 };
+/** Seconds, and of how many of them each point is the mean. */
+const RANGES = { "1h": [3600, 30], "6h": [21600, 90], "24h": [86400, 360], "7d": [604800, 2520] };
 const KEPT = 900;
 
 export function Overview({ query }) {
   const answer = useData("/v1/overview", { types: EVENTS, every: 5000 });
   const recent = useHistory(answer.data);
-  const feed = useFeed(EVENTS, 8);
+  const feed = useFeed(EVENTS, 50);
+  const happened = feed.events.filter((event) => !INTERNAL.has(event.type)).slice(0, 8);
   const data = answer.data;
   if (!data) return html`<${Head} title="Overview" /><${Trouble} error=${answer.error} /><div class="grid">${[1, 2, 3, 4].map(() => html`<section class="card w3"><${Bones} big lines=${2} /></section>`)}<section class="card w12"><${Bones} lines=${6} /></section></div>`;
   const { slots, queue, waits, users } = data;
@@ -30,6 +34,7 @@ export function Overview({ query }) {
     <${Trouble} error=${answer.error} />
     ${["slots", "queue", "users", "negotiators", "hads", "holds"].map((part) => data[part]?.error && html`<p class="notice" role="alert">${part}: ${data[part].error}</p>`)}
     <div class="grid">
+      <${Attention} />
       <${Stat} name="Utilisation" value=${slots.error ? "–" : percent(slots.utilisation)} under=${slots.error ? "" : `${number(slots.used_cpus)} of ${number(slots.cpus)} cpus claimed${slots.gpus ? `, ${number(slots.gpus)} GPUs` : ""}`}>
         <${Meter} part=${slots.utilisation} label=${`${percent(slots.utilisation)} of all cpus are claimed`} />
       </${Stat}>
@@ -66,7 +71,7 @@ export function Overview({ query }) {
           : html`<${Empty} title="Nobody has jobs" />`}
       </${Card}>
       <${Card} title="Now" wide="w7" flush side=${html`<a href=${href(["events"])}>All events</a>`}>
-        <${Feed} events=${feed.events} empty="Nothing has happened since this page was opened." />
+        <${Feed} events=${happened} empty="Nothing has happened since the gateway was started." />
       </${Card}>
     </div>`;
 }
@@ -85,12 +90,13 @@ function useHistory(data) {
 }
 
 function History({ recent, range = "6h" }) {
-  const seconds = RANGES[range] ?? RANGES["6h"];
-  // The same question for a minute: an answer may be shared.
-  const [now] = useState(() => Math.floor(Date.now() / 60000) * 60);
-  const from = now - seconds;
-  const use = useData(url("/v1/overview/series", { name: "slots", from, points: 240 }), { every: 30000 });
-  const jobs = useData(url("/v1/overview/series", { name: "jobs", from, points: 240 }), { every: 30000 });
+  const [seconds, step] = RANGES[range] ?? RANGES["6h"];
+  // Whole parts only: the mean of a part that has just begun is not that of the others. An answer may be shared.
+  const to = Math.floor(useNow(5000) / step) * step;
+  const span = { from: to - seconds, to };
+  const points = seconds / step;
+  const use = useKept(url("/v1/overview/series", { name: "cpus", ...span, points }));
+  const jobs = useKept(url("/v1/overview/series", { name: "jobs", ...span, points }));
   const tabs = Object.keys(RANGES).map((key) => ({ text: key, to: href([], { range: key }), on: key === range }));
   if (use.data?.missing || jobs.data?.missing) {
     const times = recent.map((one) => one.at);
@@ -98,20 +104,27 @@ function History({ recent, range = "6h" }) {
     const bySlots = Object.fromEntries(names.map((name) => [name, recent.map((one) => one.slots.states[name]?.cpus ?? 0)]));
     const byJobs = { Running: recent.map((one) => one.queue.running ?? 0), Idle: recent.map((one) => one.queue.idle ?? 0), Held: recent.map((one) => one.queue.held ?? 0) };
     const note = `${use.data?.missing ?? jobs.data?.missing}: what this page saw since it was opened`;
-    return html`<${Card} title="Cpus over time" wide="w6" note=${note}><${Chart} label="Cpus by state" times=${times} series=${bySlots} stacked show=${number} /></${Card}>
-      <${Card} title="Jobs over time" wide="w6" note=${note}><${Chart} label="Jobs by status" times=${times} series=${byJobs} show=${count} /></${Card}>`;
+    return html`<${Card} title="Cpus over time" wide="w6" note=${note}><${Chart} label="Cpus by state" times=${times} series=${bySlots} stacked show=${number} unit=" cpus" /></${Card}>
+      <${Card} title="Jobs over time" wide="w6" note=${note}><${Chart} label="Jobs by status" times=${times} series=${byJobs} show=${count} unit=" jobs" /></${Card}>`;
   }
-  return html`<${Card} title="Slots over time" wide="w6" side=${html`<${Tabs} label="Range" tabs=${tabs} />`}>
-      <${Part} answer=${use} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Slots by state" stacked />`}</${Part}></${Card}>
+  return html`<${Card} title="Cpus over time" wide="w6" side=${html`<${Tabs} label="Range" tabs=${tabs} />`}>
+      <${Part} answer=${use} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Cpus by state" stacked show=${number} unit=" cpus" span=${span} />`}</${Part}></${Card}>
     <${Card} title="Jobs over time" wide="w6" side=${html`<${Tabs} label="Range of the jobs" tabs=${tabs} />`}>
-      <${Part} answer=${jobs} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Jobs by status" />`}</${Part}></${Card}>`;
+      <${Part} answer=${jobs} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Jobs by status" unit=" jobs" span=${span} />`}</${Part}></${Card}>`;
 }
 
-export function Line({ found, label, stacked, show = count }) {
+/** An answer whose address moves on with time: the former one is shown until the next is there. */
+function useKept(path) {
+  const answer = useData(path, { every: 0 });
+  const kept = useRef({ data: undefined, size: "" });
+  const size = new URLSearchParams(path.split("?")[1]).get("points");
+  if (answer.data || kept.current.size !== size) kept.current = { data: answer.data, size };
+  return { ...answer, data: answer.data ?? kept.current.data };
+}
+
+/** @param {{found: any, label: string, stacked?: boolean, show?: (value: number) => string, unit?: string, span?: {from: number, to: number}}} props span: what the axis shows */
+export function Line({ found, label, stacked, show = count, unit = "", span }) {
   const lines = Object.values(found.series ?? {});
-  const first = (found.times ?? []).findIndex((_, place) => lines.some((line) => isNumber(line[place])));
-  if (first < 0) return html`<${Empty} title="Nothing recorded in this time yet" />`;
-  // From there on: a young pool fills its picture.
-  const series = Object.fromEntries(Object.entries(found.series).map(([name, line]) => [name, line.slice(first)]));
-  return html`<${Chart} label=${label} times=${found.times.slice(first)} series=${series} stacked=${stacked} show=${show} />`;
+  if (!lines.some((line) => line.some(isNumber))) return html`<${Empty} title="Nothing recorded in this time yet" />`;
+  return html`<${Chart} label=${label} times=${found.times} series=${found.series} stacked=${stacked} show=${show} unit=${unit} span=${span} steps />`;
 }

@@ -6,10 +6,10 @@ import { Chart } from "../parts/chart.js";
 import { confirm } from "../parts/dialog.js";
 import { Line } from "./overview.js";
 import { ask, url } from "../lib/api.js";
-import { html, useState } from "../lib/html.js";
+import { html } from "../lib/html.js";
 import { count, date, duration, number, percent } from "../lib/format.js";
 import { change, href } from "../lib/route.js";
-import { useData } from "../lib/data.js";
+import { useData, useNow } from "../lib/data.js";
 
 const EVENTS = ["negotiation.cycle", "accountant.*"];
 
@@ -77,10 +77,11 @@ function verdict(data) {
 }
 
 function Past() {
-  const [now] = useState(() => Math.floor(Date.now() / 60000) * 60);
-  const answer = useData(url("/v1/overview/series", { name: "shares", from: now - 86400, points: 240 }), { every: 30000 });
+  const to = Math.floor(useNow(30000) / 360) * 360;
+  const span = { from: to - 86400, to };
+  const answer = useData(url("/v1/overview/series", { name: "shares", ...span, points: 240 }), { every: 0 });
   return html`<${Card} title="Shares over the last day" wide="w6">
-    <${Recorded} answer=${answer} what="The history of shares" lines=${6}>${(found) => html`<${Line} found=${found} label="Weighted slots in use by submitter" stacked show=${number} />`}</${Recorded}>
+    <${Recorded} answer=${answer} what="The history of shares" lines=${6}>${(found) => html`<${Line} found=${found} label="Weighted slots in use by submitter" stacked show=${number} span=${span} />`}</${Recorded}>
   </${Card}>`;
 }
 

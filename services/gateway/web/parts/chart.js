@@ -48,10 +48,11 @@ function resolved(name) {
 
 /**
  * @param {{label: string, times: number[], series: Record<string, (number | null)[]>, stacked?: boolean, unit?: string,
- *   show?: (value: number) => string, relative?: boolean, least?: number}} props
- *   times: seconds since 1970, or from now on where `relative`
+ *   show?: (value: number) => string, relative?: boolean, least?: number, span?: {from: number, to: number}, steps?: boolean}} props
+ *   times: seconds since 1970, or from now on where `relative`; span: what the axis shows, else what there is; steps: a
+ *   value holds for all of the time since the one before
  */
-export function Chart({ label, times, series, stacked, unit = "", show = number, relative, least = 0 }) {
+export function Chart({ label, times, series, stacked, unit = "", show = number, relative, least = 0, span, steps }) {
   const box = useRef(null);
   const plot = useRef(null);
   const [theme, setTheme] = useState(0);
@@ -61,8 +62,8 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
   const drawn = stacked ? stack(lines) : lines;
   const order = stacked ? [...names.keys()].reverse() : [...names.keys()];
   const data = [times, ...order.map((number) => drawn[number])];
-  const latest = useRef({ data, lines, order, show, unit });
-  latest.current = { data, lines, order, show, unit };
+  const latest = useRef({ data, lines, order, show, unit, span });
+  latest.current = { data, lines, order, show, unit, span };
 
   useEffect(() => {
     const again = () => setTheme((n) => n + 1);
@@ -87,13 +88,13 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
         ms: 1e-3,
         tzDate: (at) => new Date(at * 1000),
         cursor: { points: { size: 7 }, drag: { x: false, y: false } },
-        scales: { x: { time: !relative, range: span }, y: { range: (_, low, high) => [Math.min(least, low ?? 0), (high ?? 0) > least ? high * 1.08 : least + 1] } },
+        scales: { x: { time: !relative, range: (plot, first, last) => (latest.current.span ? [latest.current.span.from, latest.current.span.to] : extent(plot, first, last)) }, y: { range: (_, low, high) => [Math.min(least, low ?? 0), (high ?? 0) > least ? high * 1.08 : least + 1] } },
         axes: [
-          { ...axis, ...(relative ? { incrs: SPANS, values: (_, ticks) => ticks.map(hours) } : { values: clock }) },
+          { ...axis, space: LABEL_WIDTH, ...(relative ? { incrs: SPANS, values: (_, ticks) => ticks.map(hours) } : { values: clock }) },
           { ...axis, size: wide, ...(show === count ? { incrs: WHOLE } : {}), values: (_, ticks) => ticks.map((tick) => latest.current.show(tick)) },
         ],
         series: [
-          { label: relative ? "in" : "at", value: (_, at) => (at === null || at === undefined ? "–" : relative ? hours(at) : moment(at)) },
+          { label: relative ? "in" : "at", value: (plot, at) => { const shown = at ?? plot.data[0].at(-1); return isNumber(shown) ? (relative ? hours(shown) : moment(shown)) : "–"; } },
           ...order.map((number) => {
             const name = names[number];
             const colour = resolved(TONE_OF[name] ?? TONES[number % TONES.length]);
@@ -103,10 +104,8 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
               width: 1.6,
               fill: stacked ? colour : undefined,
               points: { show: lonely },
-              value: (_, __, ___, place) => {
-                const value = place === null ? null : latest.current.lines[number]?.[place];
-                return value === null || value === undefined ? "–" : `${latest.current.show(value)}${latest.current.unit}`;
-              },
+              paths: steps ? UPlot.paths.stepped({ align: -1 }) : undefined,
+              value: (_, __, ___, place) => told(latest.current, number, place),
             };
           }),
         ],
@@ -126,7 +125,7 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
 
   useEffect(() => plot.current?.setData(latest.current.data), [times, series]);
 
-  const last = names.map((name) => `${name} ${show(series[name].at(-1) ?? 0)}${unit}`).join(", ");
+  const last = names.map((name) => `${name} ${show(series[name].findLast(isNumber) ?? 0)}${unit}`).join(", ");
   return html`<figure><div ref=${box} class="u-wrap" role="img" aria-label=${`${label}. Last values: ${last}`}></div></figure>`;
 }
 
@@ -137,10 +136,23 @@ const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((step) => s
 const SPANS = [60, 300, 600, 1800, ...[1, 2, 3, 6, 12, 24, 48, 96, 240, 720, 2400].map((step) => step * 3600)];
 
 /** Whether a series has too few points for a line to be seen. */
-const lonely = (plot, place) => plot.data[place].filter((value) => value !== null && value !== undefined).length < 3;
+const lonely = (plot, place) => plot.data[place].filter(isNumber).length < 3;
+
+/** What the legend says of a line: its value where the pointer is, else the last one with the least and the most. */
+function told({ lines, show, unit }, number, place) {
+  const line = lines[number] ?? [];
+  if (place !== null && place !== undefined) return isNumber(line[place]) ? `${show(line[place])}${unit}` : "–";
+  const known = line.filter(isNumber);
+  if (!known.length) return "–";
+  const [low, high] = known.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
+  return `${show(known.at(-1))}${unit}${low < high ? ` (${show(low)} to ${show(high)})` : ""}`;
+}
+
+/** Pixels that a label of the axis of time takes, at least. */
+const LABEL_WIDTH = 84;
 
 /** A minute at least; a single point has the axis spread over years otherwise. */
-const span = (plot, first, last) => {
+const extent = (plot, first, last) => {
   const end = (plot.data[0].length > 1 ? last : first) ?? 0;
   return [Math.min(first ?? 0, end - 60), end];
 };

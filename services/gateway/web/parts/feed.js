@@ -1,12 +1,19 @@
 // Live events as lines.
-import { html, useRef, useState } from "../lib/html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useEvents } from "../lib/live.js";
+import { ask } from "../lib/api.js";
 import { href } from "../lib/route.js";
 import { said, tone } from "../lib/words.js";
 import { At, Empty } from "./bits.js";
 
+/** Events once each, newest first. */
+function merged(events, most) {
+  const seen = new Set();
+  return events.filter(({ id }) => !seen.has(id) && seen.add(id)).slice(0, most);
+}
+
 /**
- * The last events of these types, newest first; while `paused` nothing is added, and `held` counts what waits.
+ * The last events of these types, newest first, from those on that the gateway remembers; while `paused` nothing is added, and `held` counts what waits.
  * @param {string[]} types @param {number} most @param {boolean} [paused]
  */
 export function useFeed(types, most, paused = false) {
@@ -14,6 +21,15 @@ export function useFeed(types, most, paused = false) {
   const [held, setHeld] = useState(0);
   const [lost, setLost] = useState(false);
   const waiting = useRef([]);
+  useEffect(() => {
+    const abort = new AbortController();
+    const query = new URLSearchParams([["limit", String(most)], ...types.map((type) => ["type", type])]);
+    ask(`/v1/overview/events?${query}`, { signal: abort.signal }).then(
+      ({ events: known }) => set((old) => merged([...old, ...known], most)),
+      () => undefined, // what comes from now on is shown all the same
+    );
+    return () => abort.abort();
+  }, [types.join(",")]);
   useEvents(types, (fresh, missed) => {
     if (missed) setLost(true);
     const newest = fresh.slice(-most).reverse();
@@ -21,11 +37,11 @@ export function useFeed(types, most, paused = false) {
       waiting.current = [...newest, ...waiting.current].slice(0, most);
       setHeld((n) => n + fresh.length);
     } else {
-      set((old) => [...newest, ...old].slice(0, most));
+      set((old) => merged([...newest, ...old], most));
     }
   });
   const flush = () => {
-    set((old) => [...waiting.current, ...old].slice(0, most));
+    set((old) => merged([...waiting.current, ...old], most));
     waiting.current = [];
     setHeld(0);
   };
