@@ -30,6 +30,8 @@ _DONE = {
     "vacate-job": "vacated",
 }
 
+#: What became of jobs of which nothing is wrong.
+_GOOD: Final = ("done", "already")
 #: So many jobs have a line each.
 _FEW: Final = 20
 
@@ -82,7 +84,7 @@ def run(command: str, argv: list[str]) -> int:
     else:
         for line in told(command, outcome, each=parsed.has("verbose"), paint=Paint.of_terminal()):
             say(line)
-    failed = [r for r in outcome.values() if r not in ("done", "already")]
+    failed = [r for r in outcome.values() if r not in _GOOD]
     return 1 if failed or not outcome else 0
 
 
@@ -90,7 +92,8 @@ def told(command: str, outcome: Mapping[str, str], *, each: bool, paint: Paint =
     """A line for each of a few jobs, or of all where that is wanted; else one for all that went alike."""
     if each or len(outcome) <= _FEW:
         for job, result in outcome.items():
-            yield f"Job {job} {_DONE[command]}" if result == "done" else paint.bad(f"Job {job}: {said(result)}")
+            line = f"Job {job} {_DONE[command]}" if result == "done" else f"Job {job}: {said(result)}"
+            yield line if result in _GOOD else paint.bad(line)
         return
     by_result: dict[str, list[str]] = {}
     for job, result in outcome.items():
@@ -99,11 +102,9 @@ def told(command: str, outcome: Mapping[str, str], *, each: bool, paint: Paint =
         clusters = list(dict.fromkeys(job.partition(".")[0] for job in jobs))
         where = f"cluster {clusters[0]}" if len(clusters) == 1 else f"{len(clusters)} clusters"
         number = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''} of {where}"
-        yield (
-            f"{number} {_DONE[command]}"
-            if result == "done"
-            else paint.bad(f"{number}: {said(result)} ({', '.join(jobs[:3])}{', ...' if len(jobs) > 3 else ''})")
-        )
+        more = f"{said(result)} ({', '.join(jobs[:3])}{', ...' if len(jobs) > 3 else ''})"
+        line = f"{number} {_DONE[command]}" if result == "done" else f"{number}: {more}"
+        yield line if result in _GOOD else paint.bad(line)
 
 
 def said(result: str) -> str:
