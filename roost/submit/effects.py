@@ -59,7 +59,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
         "public_input_files", "the files would not travel: list them in transfer_input_files", refused=True
     ),
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
-    "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "JobStarterDebug": WithoutEffect("starter_debug", "the startd's log stays as it is"),
     "ScitokensFile": WithoutEffect("scitokens_file", "list it in transfer_input_files, or see `roost store-cred`"),

@@ -104,6 +104,10 @@ class Settings:
     max_transfer_input_mb: Expr | None = None  # MAX_TRANSFER_INPUT_MB, of a job; negative: no limit
     max_transfer_output_mb: Expr | None = None  # MAX_TRANSFER_OUTPUT_MB, of a job; negative: no limit
     sign_s3_urls: bool = True  # SIGN_S3_URLS
+    #: Of jobs that speak Chirp: whether they may use files here, read their ads, and change them.
+    chirp_files: bool = True  # ENABLE_CHIRP and ENABLE_CHIRP_IO
+    chirp_reads: bool = True  # ENABLE_CHIRP
+    chirp_updates: bool = True  # ENABLE_CHIRP and ENABLE_CHIRP_UPDATES
     max_spooled_mb: float = -1  # ROOST_SCHEDD_MAX_SPOOLED_MB; negative: no limit
     transfer_host: str = "127.0.0.1"  # ROOST_SCHEDD_TRANSFER_HOST
     transfer_port: int = 0  # ROOST_SCHEDD_TRANSFER_PORT; 0: any, kept over restarts
@@ -159,6 +163,9 @@ class Settings:
             max_transfer_input_mb=knobs.max_transfer_input_mb,
             max_transfer_output_mb=knobs.max_transfer_output_mb,
             sign_s3_urls=knobs.sign_s3_urls,
+            chirp_files=knobs.enable_chirp and knobs.enable_chirp_io,
+            chirp_reads=knobs.enable_chirp,
+            chirp_updates=knobs.enable_chirp and knobs.enable_chirp_updates,
             max_spooled_mb=knobs.roost_schedd_max_spooled_mb,
             transfer_host=knobs.roost_schedd_transfer_host,
             transfer_port=knobs.roost_schedd_transfer_port,

@@ -18,6 +18,7 @@ from services.startd.core.slots.requests import Refused
 from services.startd.core.slots.transitions import State
 from services.startd.isolation import scratch_dirs
 from services.startd.metrics import RunCounts
+from services.startd.run.chirp_server import ChirpServer
 from services.startd.run.context import RunContext
 from services.startd.run.reports import BRIEF_S
 from services.startd.run.run import Run
@@ -61,6 +62,7 @@ class Runs:
         self.by_key = startd.run_table.by_key
         self.counts = counts
         self._http: aiohttp.ClientSession | None = None
+        self._chirp = ChirpServer(self.context.log, startd.background.spawn)
         self._context = self._run_context()
 
     # -- begin
@@ -107,6 +109,7 @@ class Runs:
             job_ad=activation.job_ad,
             transfer_url=activation.transfer_url,
             transfer_token=activation.transfer_token,
+            chirp_url=activation.chirp_url,
             scratch=self._scratch(slot, unique),
             began=self.startd.now(),
             lease_s=lease,
@@ -232,6 +235,7 @@ class Runs:
         return effects
 
     async def close(self) -> None:
+        await self._chirp.close()
         if self._http is not None:
             await self._http.close()
 
@@ -250,6 +254,7 @@ class Runs:
             counts=self.counts,
             settings=lambda: startd.settings,
             session=self._session,
+            chirp=self._chirp,
             transfer_tls=TransferTls.of(TlsSettings.from_config(self.context.config)),
             machine_ad=self.machine_ad,
             cores=self._cores,

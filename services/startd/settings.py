@@ -19,6 +19,7 @@ from services.startd.core.machine.devices import DeviceVariables, read_device_va
 from services.startd.core.machine.resources import resource_names
 from services.startd.core.machine.slot_plan import execute_directories
 from services.startd.core.machine.slot_types import MAX_TYPES
+from services.startd.core.run.chirp import ChirpSettings
 from services.startd.core.run.job_hooks import HookConfig, read_hook_config
 from services.startd.core.run.job_launch import JobEnvironment, inherited_variables
 from services.startd.core.slots.policy import Policy, never
@@ -76,6 +77,7 @@ class Settings:
     console_devices: tuple[str, ...]
     credentials_on_disk: bool  # ROOST_CREDENTIALS_ON_DISK
     credentials_interval: float  # CRED_CHECK_INTERVAL, seconds
+    chirp: ChirpSettings
     plugins: tuple[str, ...] | None  # FILETRANSFER_PLUGINS; None: nothing goes by URL
     plugin_lifetime_s: int  # MAX_FILE_TRANSFER_PLUGIN_LIFETIME
     job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
@@ -139,6 +141,14 @@ def read(config: Config, detected: Detected) -> Settings:
         console_devices=knobs.console_devices,
         credentials_on_disk=knobs.roost_credentials_on_disk,
         credentials_interval=knobs.cred_check_interval,
+        chirp=ChirpSettings(
+            enabled=knobs.enable_chirp,
+            files=knobs.enable_chirp_io,
+            updates=knobs.enable_chirp_updates,
+            delayed=knobs.enable_chirp_delayed,
+            prefixes=knobs.chirp_delayed_update_prefix,
+            most_delayed=knobs.chirp_delayed_update_max_attrs,
+        ),
         plugins=knobs.filetransfer_plugins if knobs.enable_url_transfers else None,
         plugin_lifetime_s=max(1, knobs.max_file_transfer_plugin_lifetime),
         job_attributes=tuple(name for name in knobs.startd_job_attrs if fold(name) not in PRIVATE_OF_JOBS),

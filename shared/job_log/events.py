@@ -159,6 +159,11 @@ def shadow_exception(job: JobId, at: float, reason: str, run: Usage) -> Event:
     return event(7, job, at, {"Message": one_line(reason), **_bytes(run)})
 
 
+def generic(job: JobId, at: float, text: str) -> Event:
+    """text: one line, of the job's own words."""
+    return event(8, job, at, {"Info": one_line(text)})
+
+
 def aborted(job: JobId, at: float, reason: str) -> Event:
     return event(9, job, at, {"Reason": one_line(reason)})
 

@@ -31,6 +31,7 @@ class Activation(_Part):
     job_ad: bytes  # packed, $$() already expanded
     transfer_url: str = ""  # base of the schedd's transfer endpoint for this run; empty: nothing to transfer
     transfer_token: str = ""  # capability for exactly this run
+    chirp_url: str = ""  # the same endpoint, for what the job asks while it runs; empty: it asks for nothing
 
 
 class Leftover(_Part):

@@ -24,11 +24,12 @@ from shared.messages.events import JobEnded, JobEvicted
 NO_EXIT: Final = JobExit(reason="failed", message="the execution point did not say how the run ended")
 #: HTCondor's VacateReasonCode of a job that its user had vacated.
 USER_VACATED: Final = 1004
-#: Never taken from an execution point: who the job is, and what the schedd decides.
+#: Never taken from an execution point: who the job is, what it runs with which files, and what the schedd decides.
 _NAMES: Final = """
     clusterid procid globaljobid owner user qdate jobstatus cmd iwd jobprio accountinggroup numjobstarts
-    numshadowstarts holdreason holdreasoncode holdreasonsubcode requirements userlog out err
-    transferoutputremaps
+    numshadowstarts holdreason holdreasoncode holdreasonsubcode requirements userlog dagmannodeslog out err in
+    transferoutputremaps transferinput transferplugins transferoutput outputdestination args arguments env environment
+    jobuniverse wantioproxy wantremoteupdates oauthservicesneeded
 """
 _NOT_THEIRS: Final = frozenset(_NAMES.split())
 
@@ -149,6 +150,11 @@ def on_usage(job: Job, usage: Usage) -> None:
         ad["RemoteSysCpu"] = usage.sys_cpu_s
 
 
+def may_set(key: str) -> bool:
+    """Whether an execution point, or the job that runs there, sets this attribute. key: folded."""
+    return key not in _NOT_THEIRS and key not in PROTECTED and not is_private(key)
+
+
 def on_updates(job: Job, packed: bytes) -> None:
     """Further attributes that the execution point sets, but none that are not its own to set."""
     if not packed:
@@ -158,8 +164,7 @@ def on_updates(job: Job, packed: bytes) -> None:
     except ValueError:
         return  # a report with a broken ad is still a report
     for name, cell in updates.cells():
-        key = fold(name)
-        if key not in _NOT_THEIRS and key not in PROTECTED and not is_private(key):
+        if may_set(fold(name)):
             job.ad[name] = cell
 
 

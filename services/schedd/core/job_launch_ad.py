@@ -18,6 +18,7 @@ import msgpack
 from engine.queue.jobs import Job, JobStatus, Shadow, full_ad, global_id
 from services.schedd.core.claim import Claim
 from services.schedd.core.job_end import on_start
+from shared.chirp import wish_of
 from shared.classad import ERROR, UNDEFINED, ClassAd, Expr, ParseError, Value, evaluate, parse_expr, unparse
 from shared.classad.ad import is_private
 from shared.classad.expr import Literal, fold
@@ -82,13 +83,21 @@ def make_activation(
     body["SubmitterName"] = job.submitter
     body["RemoteUser"] = job.submitter
     packed: bytes = msgpack.packb(body, unicode_errors="surrogateescape")
+    place = f"{url}/runs/{job.id}/{shadow.attempt}"
+    asks = _may_ask(job) and wish_of(full_ad(schedd, job, now)).remote
     return Activation(
         job_id=str(job.id),
         attempt=shadow.attempt,
         job_ad=packed,
-        transfer_url=f"{url}/runs/{job.id}/{shadow.attempt}" if shadow.transfer else "",
-        transfer_token=shadow.token if shadow.transfer else "",
+        transfer_url=place if shadow.transfer else "",
+        transfer_token=shadow.token if shadow.transfer or asks else "",
+        chirp_url=place if asks else "",
     )
+
+
+def _may_ask(job: Job) -> bool:
+    """Whether the job says anything of Chirp: most do not."""
+    return any(name in ad for ad in (job.ad, job.cluster.ad) for name in ("WantIOProxy", "WantRemoteUpdates"))
 
 
 #: Only in the text of a packed ad: whether there can be anything to do at all.

@@ -87,7 +87,7 @@ class Actions:
             elif not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings.rights):
                 results[str(job.id)] = "denied"
             elif edits is not None:
-                results[str(job.id)] = self._edit(job, edits)
+                results[str(job.id)] = self.edit(job, edits)
             elif asked.action in _SUSPENSIONS:
                 results[str(job.id)] = self._suspend_or_continue(job, _SUSPENSIONS[asked.action])
             else:
@@ -161,7 +161,8 @@ class Actions:
             job, event, reason=reason, code=Hold.USER_REQUEST if event == JobEvent.HOLD else 0, how=how
         ).verdict.value
 
-    def _edit(self, job: Job, edits: ClassAd) -> str:
+    def edit(self, job: Job, edits: ClassAd) -> str:
+        """Change a job: done, or wrong-state. edits: checked (acceptance.check_edits). Raises RemoteFailure."""
         # A manager of a DAG that is removed tells how that ends.
         ends = job.cluster.here and job.shadow is not None
         if job.status in (JobStatus.REMOVED, JobStatus.COMPLETED) and not ends:

@@ -5,6 +5,7 @@
     PUT  /runs/<job>/<attempt>/stream/<out or err>?at=N  a piece of its output, N bytes from the beginning  (the same)
     GET  /runs/<job>/<attempt>/checkpoint  the last whole checkpoint, perhaps of nothing  (the same)
     PUT  /runs/<job>/<attempt>/checkpoint  a new one                  (the same)
+    POST /runs/<job>/<attempt>/chirp    what the running job asks of its ad, its log and its files (the same; Chirp)
     POST /runs/<job>/<attempt>/signed   URLs of the job's, signed with its owner's keys, as JSON  (the same)
     PUT  /sandbox/<job or cluster>      input of spooled jobs             (a token of FetchFiles or SubmitJobs)
     GET  /sandbox/<job>                 output of a spooled job           (a token of FetchFiles)
@@ -51,12 +52,14 @@ from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
 from services.schedd.core.transfer_queue import TransferQueue
 from services.schedd.io import checkpoints, job_trace, spool
+from services.schedd.io.chirp import ChirpRequests
 from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queue_db import rows
 from services.schedd.io.url_signing import NotSigned, sign
 from services.schedd.settings import Settings
 from shared import private_files
+from shared.chirp import MAX_REQUEST
 from shared.classad import ClassAd
 from shared.errors import RetryableError
 from shared.transfer.bundle import (
@@ -142,6 +145,7 @@ class FileServer:
         self.url = ""
         self.counts = TransferCounts()
         self.tickets = TransferTickets()
+        self._chirp = ChirpRequests(updates, lambda job: self._limit(job, OUTPUT))
         self._grants: dict[str, Grant] = {}
         self._users: dict[str, tuple[str, float]] = {}  # token -> (user, until): for the user's credentials
         self._receiving: set[tuple[JobId, int]] = set()
@@ -159,6 +163,7 @@ class FileServer:
                 web.get("/runs/{job}/{attempt}/checkpoint", self._last_checkpoint),
                 web.put("/runs/{job}/{attempt}/checkpoint", self._checkpoint),
                 web.post("/runs/{job}/{attempt}/signed", self._sign),
+                web.post("/runs/{job}/{attempt}/chirp", self._on_chirp),
                 web.put("/sandbox/{job}", self._upload),
                 web.get("/sandbox/{job}", self._download),
                 web.get("/sandbox/{job}/files", self._list),
@@ -265,8 +270,9 @@ class FileServer:
 
     # Runs
 
-    def _run(self, request: web.Request) -> tuple[Job, Shadow]:
-        """The run that is meant. Refuses a wrong token, and an attempt that is over, in the same way."""
+    def _run(self, request: web.Request, *, transfer: bool = True) -> tuple[Job, Shadow]:
+        """The run that is meant. transfer: one whose files travel. Refuses a wrong token, and an attempt that is over,
+        in the same way."""
         token = _token(request)
         try:
             job = self.table.get(JobId.parse(request.match_info["job"]))
@@ -277,7 +283,7 @@ class FileServer:
         if (
             job is None
             or run is None
-            or not run.transfer
+            or (transfer and not run.transfer)
             or not attempt.isdigit()
             or int(attempt) != run.attempt
             or not hmac.compare_digest(token.encode(), run.token.encode())
@@ -300,19 +306,20 @@ class FileServer:
         self.counts.bytes.add("input", count=size)
         return response
 
+    async def _on_chirp(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request, transfer=False)
+        answer = await self._chirp.answer(job, run, await _body(request, "a request of Chirp", MAX_REQUEST))
+        return web.Response(body=answer.pack(), content_type="application/x-msgpack")
+
     async def _sign(self, request: web.Request) -> web.StreamResponse:
         job, _ = self._run(request)
-        body = bytearray()
-        async for chunk in request.content.iter_chunked(CHUNK):
-            body += chunk
-            if len(body) > MAX_SIGNED:
-                raise _too_large(f"a request to sign has up to {MAX_SIGNED} bytes", MAX_SIGNED)
+        body = await _body(request, "a request to sign", MAX_SIGNED)
         now = self.updates.now()
         ad = full_ad(self.updates.name, job, now)
         try:
             if not self.updates.settings.sign_s3_urls:
                 raise NotSigned("this access point signs no URLs (SIGN_S3_URLS = False)")
-            found = await asyncio.to_thread(_signed, ad, bytes(body), now, spooled=bool(job.cluster.spool))
+            found = await asyncio.to_thread(_signed, ad, body, now, spooled=bool(job.cluster.spool))
         except NotSigned as error:
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
         return web.json_response({"urls": found})
@@ -450,17 +457,13 @@ class FileServer:
         attribute = {"out": "Out", "err": "Err"}.get(request.match_info["name"])
         if attribute is None or run.output or not at.isdigit() or len(at) > 18:
             raise web.HTTPNotFound(text="there is no such stream, or it is over")
-        piece = bytearray()
-        async for chunk in request.content.iter_chunked(CHUNK):
-            piece += chunk
-            if len(piece) > PIECE_BYTES:
-                raise _too_large(f"a piece has up to {PIECE_BYTES} bytes", PIECE_BYTES)
+        piece = await _body(request, "a piece", PIECE_BYTES)
         limit = self._limit(job, OUTPUT)
         if limit is not None and int(at) + len(piece) > limit:
             raise _too_large(f"{OUTPUT}: {limit} bytes", limit)
         last = request.query.get("last") == "1"
         try:
-            await asyncio.to_thread(self._write_piece, job, attribute, int(at), bytes(piece), last)
+            await asyncio.to_thread(self._write_piece, job, attribute, int(at), piece, last)
         except OutOfStep as error:
             return web.Response(status=OUT_OF_STEP, headers={SIZE_HEADER: str(error.size)})
         except OSError as error:
@@ -675,6 +678,16 @@ def _awaiting(cluster: Cluster, job_id: JobId) -> list[Job]:
     return [
         job for job in jobs if job.status == JobStatus.HELD and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
     ]
+
+
+async def _body(request: web.Request, what: str, most: int) -> bytes:
+    """The whole body of a request."""
+    body = bytearray()
+    async for chunk in request.content.iter_chunked(CHUNK):
+        body += chunk
+        if len(body) > most:
+            raise _too_large(f"{what} has up to {most} bytes", most)
+    return bytes(body)
 
 
 def _token(request: web.Request) -> str:

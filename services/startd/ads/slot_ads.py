@@ -78,7 +78,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasFileTransfer": True,
             "HasFileTransferPluginMethods": "",
             "HasSelfCheckpointTransfers": True,
-            "HasIOProxy": False,
+            "HasIOProxy": settings.chirp.enabled and settings.chirp.files,
             "HasJobDeferral": True,
             "HasReconnect": True,
             **({"HasJobCredentials": True} if settings.credentials_on_disk or can_mount() else {}),

@@ -52,6 +52,10 @@ class RunRecord:
     earlier_user_s: float = 0.0  # processor time of those before
     earlier_sys_s: float = 0.0
     streams: list[str] = field(default_factory=list)  # of its output that have begun at the access point
+    chirp_url: str = ""  # where its access point answers what the job asks
+    chirp: list[Any] = field(
+        default_factory=list
+    )  # address, port and cookie with which the job asks; empty: it does not
 
     @property
     def key(self) -> str:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from services.startd.core.run.job_launch import Choice, Finished, Launch, Measured, Started
 from services.startd.exec.job_session import JobSession
@@ -23,6 +23,9 @@ from shared.classad import ClassAd
 from shared.config.knobs import StartdSettings
 from shared.daemon.context import Context
 from shared.messages.visits import Wish
+
+#: This machine's address for jobs that have its network.
+LOOPBACK: Final = "127.0.0.1"
 
 
 class Launcher(ABC):
@@ -42,6 +45,10 @@ class Launcher(ABC):
     def reader(self, launch: Launch) -> tuple[int, int] | None:
         """uid and gid of the job; none: they are the startd's. Raises RunFailed: they are not known."""
         return (launch.account.uid, launch.account.gid) if launch.account is not None else None
+
+    async def reaches(self, launch: Launch) -> str:
+        """The address of this machine at which the job finds what listens here; empty: it finds nothing."""
+        return ""
 
     @abstractmethod
     async def prepare(self, launch: Launch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from services.startd.core import separation
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import Choice, Finished, Launch, Measured, Started
-from services.startd.exec.api import Launcher, LauncherHost, LauncherKind
+from services.startd.exec.api import LOOPBACK, Launcher, LauncherHost, LauncherKind
 from services.startd.exec.process_tree import measure_tree
 from services.startd.forkserver.client import ForkServer, ForkServerGone, ProcessEnd, SpawnFailed
 from services.startd.isolation.manager import LOOK_S, IsolationManager
@@ -62,6 +62,9 @@ class ProcessLauncher(Launcher):
         self._contained = contained
         self._proportional = proportional
         self._tell = tell
+
+    async def reaches(self, launch: Launch) -> str:
+        return LOOPBACK
 
     async def prepare(self, launch: Launch) -> None:
         if not (launch.in_container or launch.in_machine):

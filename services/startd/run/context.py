@@ -15,6 +15,7 @@ from services.startd.exec.api import Launcher
 from services.startd.isolation.manager import IsolationManager
 from services.startd.journal_writer import JournalWriter
 from services.startd.metrics import RunCounts
+from services.startd.run.chirp_server import ChirpServer
 from services.startd.run.plugin_table import PluginTable
 from services.startd.settings import Settings
 from shared.classad import ClassAd
@@ -34,6 +35,7 @@ class RunContext:
     settings: Callable[[], Settings]  # as they are now
     plugins: PluginTable
     session: Callable[[], aiohttp.ClientSession]  # for files
+    chirp: ChirpServer
     transfer_tls: TransferTls
     machine_ad: Callable[[str], ClassAd]  # of a slot
     cores: Callable[[RunRecord, ClassAd], tuple[int, ...]]  # that a job is to be bound to; none: to all

@@ -36,6 +36,7 @@ from services.startd.exec.api import Launcher
 from services.startd.exec.registry import choose
 from services.startd.isolation import scratch_dirs
 from services.startd.run import scratch_files
+from services.startd.run.chirp_proxy import ChirpProxy
 from services.startd.run.context import RunContext
 from services.startd.run.credentials import JobCredentials
 from services.startd.run.file_transfer import FileTransfer
@@ -98,6 +99,7 @@ class Run:
         self._files = FileTransfer(record, context, self._orders, self._reports, self._log)
         hooks = settings.hooks.of_job(self.job)
         self._credentials = JobCredentials(record, context, self._log)
+        self._chirp = ChirpProxy(record, context, self._reports, self._log)
         self._credentials_in = ""  # the directory of its credentials, in its scratch directory
         self.hooks = JobHookRunner(hooks, self._log, context.in_background)
         self._hook_site: HookSite | None = None  # where its hooks are called, once that is known
@@ -226,6 +228,7 @@ class Run:
         self._over = True
         self._reports.close()
         self._credentials.close()
+        self._chirp.close()
         self._files.close()
         for timer in self._timers:
             timer.cancel()
@@ -248,6 +251,7 @@ class Run:
                 if trouble is not None:
                     await self._exit_hook(trouble)
                     return trouble
+            await self._chirp.resume(self.job)
             self._files.follow_output(self.job)
             self._measure_regularly()
             self._credentials.keep_fresh(self.job)
@@ -265,6 +269,7 @@ class Run:
                     break
                 await self._launch_again()
                 end = await self.launcher.finished(self.record.name)
+            await self._chirp.end(self._orders.fast)
             self._note_usage(end)
             outcome = exit_of(end, *self._orders.reason())
             await self._exit_hook(outcome)
@@ -336,6 +341,7 @@ class Run:
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
         for name, ad in ((JOB_AD, self.job), (MACHINE_AD, machine_ad)):
             scratch_files.write(self.scratch, name, ad_file(ad).encode("utf-8", "surrogateescape"))
+        launch = await self._chirp.begin(self.job, launch, self.launcher)
         await self._files.note_environment(self.job, launch.env)
         await self.launcher.prepare(launch)
         clock = self.context.daemon.clock
@@ -393,7 +399,7 @@ class Run:
             env={name: launch.env[name] for name in names if name in launch.env},
             cgroup=lambda: self.context.isolation.hook_cgroup(launch),
         )
-        return self._with_credentials(launch)
+        return self._chirp.told(self._with_credentials(launch))
 
     def _with_credentials(self, launch: Launch) -> Launch:
         if not self._credentials_in:

@@ -29,6 +29,19 @@ def write_in(folder: int, top: int, name: str, data: bytes, mode: int) -> None:
         file.write(data)
 
 
+def write_below(scratch: Path, folder: str, name: str, data: bytes, mode: int = 0o644) -> None:
+    """The same in a directory of the scratch directory, which is made where there is none. Raises OSError."""
+    with _opened(scratch) as top:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o755, dir_fd=top)
+        inner = os.open(folder, DIRECTORY, dir_fd=top)
+        try:
+            give(inner, top)
+            write_in(inner, top, name, data, mode)
+        finally:
+            os.close(inner)
+
+
 def read(scratch: Path, name: str, most: int) -> str:
     """The beginning of a plain file; empty: there is none."""
     try:

@@ -24,6 +24,15 @@ class CommonSettings(TlsSettings):
         least=1,
         meaning="what the Recent... statistics in daemons' ads cover",
     )
+    enable_chirp: bool = knob(
+        "ENABLE_CHIRP", "true", meaning="running jobs may ask for what lies at their access point (Chirp)"
+    )
+    enable_chirp_io: bool = knob(
+        "ENABLE_CHIRP_IO", "true", meaning="these jobs may use files there: at the access point, and at this machine"
+    )
+    enable_chirp_updates: bool = knob(
+        "ENABLE_CHIRP_UPDATES", "true", meaning="these jobs may change their own ads and write in their logs"
+    )
     condor_host: str | None = knob("CONDOR_HOST", meaning="central manager name(s)")
     daemon_shutdown: Expr | None = knob(  # noqa: RUF009  a field
         "DAEMON_SHUTDOWN",

@@ -627,12 +627,6 @@ NONE: Final = (
         _STARTD,
     ),
     Answer(
-        "there is no Chirp beside a job",
-        "ENABLE_CHIRP ENABLE_CHIRP_DELAYED ENABLE_CHIRP_IO ENABLE_CHIRP_UPDATES CHIRP_DELAYED_UPDATE_MAX_ATTRS "
-        "CHIRP_DELAYED_UPDATE_PREFIX",
-        _STARTD,
-    ),
-    Answer(
         "`roost exec` runs programs beside a job without sshd; ROOST_VISITS says who may",
         "ENABLE_SSH_TO_JOB SCHEDD_ENABLE_SSH_TO_JOB SSH_TO_JOB_<what> CONDOR_SSHD CONDOR_SSH_KEYGEN "
         "CONDOR_SSH_TO_JOB_FAKE_PASSWD_ENTRY",

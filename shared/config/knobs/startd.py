@@ -116,6 +116,15 @@ class StartdSettings(CommonSettings):
     max_file_transfer_plugin_lifetime: int = knob(
         "MAX_FILE_TRANSFER_PLUGIN_LIFETIME", "72000", unit="s", least=1, meaning="a plug-in may take for its files"
     )
+    enable_chirp_delayed: bool = knob(
+        "ENABLE_CHIRP_DELAYED", "true", meaning="jobs may set attributes that go with the next report"
+    )
+    chirp_delayed_update_prefix: tuple[str, ...] = knob(
+        "CHIRP_DELAYED_UPDATE_PREFIX", "Chirp*", meaning="names of such attributes, * for any letters"
+    )
+    chirp_delayed_update_max_attrs: int = knob(
+        "CHIRP_DELAYED_UPDATE_MAX_ATTRS", "100", least=0, meaning="such attributes of one job"
+    )
     num_slots: int | None = knob("NUM_SLOTS", meaning="number of static slots, not more than NUM_CPUS")
     num_cpus: int = knob("NUM_CPUS", "$(DETECTED_CPUS_LIMIT)", meaning="cores the machine is said to have")
     memory: int | None = knob("MEMORY", unit="MiB", meaning="the machine is said to have")

@@ -29,7 +29,6 @@ LINES = {
     "OutputDestination": ("output_destination = /elsewhere", ""),
     "PublicInputFiles": ("public_input_files = a", ""),
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
-    "WantIOProxy": ("want_io_proxy = true", "want_io_proxy = false"),
     "JobStarterLog": ("starter_log = log", ""),
     "LoadProfile": ("load_profile = true", "load_profile = false"),
     "SuccessCheckpointExitBySignal": ("+SuccessCheckpointExitBySignal = true", ""),
@@ -94,14 +93,14 @@ def test_every_door_refuses(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ROOST_POOL_DIR", str(tmp_path))
     (tmp_path / "job.sub").write_text(
-        "executable = /bin/true\nencrypt_execute_directory = true\nwant_io_proxy = true\nqueue\n"
+        "executable = /bin/true\nencrypt_execute_directory = true\nstarter_log = log\nqueue\n"
     )
     assert main(["submit", "job.sub"]) == 1
     assert "job.sub: encrypt_execute_directory has no effect: no" in capsys.readouterr().err
     assert main(["submit", "-dry-run", "-", "job.sub"]) == 0
     said = capsys.readouterr().err
     assert "WARNING: without -dry-run it would be refused: encrypt_execute_directory has no effect" in said
-    assert "WARNING: want_io_proxy has no effect: there is no Chirp proxy" in said
+    assert "WARNING: starter_log has no effect: the startd's log stays" in said
 
 
 def test_commands_that_are_written_into_no_job_are_told_with_their_line(tmp_path):

@@ -132,8 +132,10 @@ EXECUTABLE = "condor_exec.exe"
 CREDENTIALS = ".condor_creds"
 STDOUT, STDERR = "_condor_stdout", "_condor_stderr"
 JOB_AD, MACHINE_AD = ".job.ad", ".machine.ad"
+#: Where a job's programs find whom to ask by Chirp: address, port and cookie.
+CHIRP_CONFIG = ".chirp.config"
 #: Files in the scratch directory that never count as output by themselves.
-OWN_FILES = frozenset((EXECUTABLE, STDOUT, STDERR, JOB_AD, MACHINE_AD))
+OWN_FILES = frozenset((EXECUTABLE, STDOUT, STDERR, JOB_AD, MACHINE_AD, CHIRP_CONFIG))
 #: Variables that tell thread libraries how many cores the job has (manual: "Services for Running Jobs").
 THREADS = (
     "CUBACORES",

@@ -22,7 +22,7 @@ from typing import Literal
 
 from services.startd.core.run.failures import LONGEST_S, Fault, Health, RunFailed
 from services.startd.core.run.job_launch import Account, Finished, Launch, Started
-from services.startd.exec.api import LauncherHost, LauncherKind
+from services.startd.exec.api import LOOPBACK, LauncherHost, LauncherKind
 from services.startd.exec.apptainer.plan import (
     REFUSED,
     ApptainerPlan,
@@ -129,6 +129,9 @@ class ApptainerLauncher(ProcessBasedLauncher):
             for path in self.notes.iterdir():
                 if path.name not in kept:
                     path.unlink(missing_ok=True)
+
+    async def reaches(self, launch: Launch) -> str:
+        return LOOPBACK  # containers of this runtime have the machine's network
 
     async def prepare(self, launch: Launch) -> None:
         """The image is tested (SNG-08); one that must be fetched comes with that."""

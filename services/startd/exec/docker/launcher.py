@@ -24,7 +24,7 @@ from typing import Any
 
 from services.startd.core.run.failures import Fault, Health, RunFailed
 from services.startd.core.run.job_launch import CREDENTIALS, Finished, Launch, Measured, Started
-from services.startd.exec.api import Launcher, LauncherHost, LauncherKind
+from services.startd.exec.api import LOOPBACK, Launcher, LauncherHost, LauncherKind
 from services.startd.exec.docker import container_run, usage
 from services.startd.exec.docker.container_run import ContainerRun, ExitReader, container_name
 from services.startd.exec.docker.engine import (
@@ -43,6 +43,7 @@ from services.startd.exec.docker.engines import addresses, container_user, engin
 from services.startd.exec.docker.image_cache import EngineFull, ImageCache
 from services.startd.exec.docker.orphan_watcher import OrphanWatcher
 from services.startd.exec.docker.plan import (
+    COMMON_NETWORKS,
     RUN_LABEL,
     STARTD_LABEL,
     BadRequest,
@@ -52,8 +53,10 @@ from services.startd.exec.docker.plan import (
     choose_docker,
     credentials_inside,
     docker_attributes,
+    gateway_of,
     host_ports,
     make_plan,
+    network_mode,
     read_docker_settings,
 )
 from services.startd.exec.docker.session import DockerSession
@@ -71,6 +74,8 @@ LOOK_S, LOOK_DEAF_S = 60.0, 10.0
 SILENT_S = 1.0
 #: Between attempts to remove a container, seconds.
 REMOVE_AGAIN_S = (0.5, 2.0, 5.0)
+#: So long the address of a network's gateway is believed, seconds.
+GATEWAY_S = 300.0
 #: Labels that tell a later life where the output goes.
 _OUT_LABEL, _ERR_LABEL = "roost.stdout", "roost.stderr"
 _TEST_RUN = "test of the engine"
@@ -92,6 +97,7 @@ class DockerLauncher(Launcher):
         self.execute = execute
         self.health = Health()
         self.missing_networks: set[str] = set()
+        self._gateways: dict[str, tuple[str, float]] = {}  # by network: its address, and until when that is believed
         self._watcher = OrphanWatcher(self.startd, host.folder, host.orphan_s)
         self._engine = Engine(self._addresses, self._on_event, self._on_heard)
         self._exits = ExitReader(self._engine)
@@ -302,6 +308,25 @@ class DockerLauncher(Launcher):
                 "is no uid:gid"
             )
         return int(uid), int(gid)
+
+    async def reaches(self, launch: Launch) -> str:
+        """A container with a network of its own finds this machine at the gateway of it, where the engine is on this
+        machine: elsewhere nobody can listen there."""
+        try:
+            network = network_mode(self.rules, launch.network) or "bridge"
+        except BadRequest:
+            return ""  # which the plan tells
+        if network in COMMON_NETWORKS:
+            return LOOPBACK if network == "host" else ""
+        known, until = self._gateways.get(network, ("", 0.0))
+        if time.monotonic() < until:
+            return known
+        try:
+            found = gateway_of(await self._engine.ask(lambda api: api.inspect_network(network)))
+        except (EngineAway, EngineRefused):
+            found = ""
+        self._gateways[network] = (found, time.monotonic() + GATEWAY_S)
+        return found
 
     async def prepare(self, launch: Launch) -> None:
         if not self.rules.enabled:

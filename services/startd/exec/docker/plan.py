@@ -190,6 +190,13 @@ def network_mode(rules: DockerSettings, wanted: str) -> str:
     raise BadRequest(f"docker_network_type = {wanted}: this machine offers {offered}")
 
 
+def gateway_of(network: Mapping[str, Any]) -> str:
+    """The address of its host in a network, as the engine tells of it; empty: it has none of version 4."""
+    addresses = (network.get("IPAM") or {}).get("Config") or []
+    found = (one.get("Gateway", "").partition("/")[0] for one in addresses)
+    return next((one for one in found if one and ":" not in one), "")
+
+
 def docker_attributes(rules: DockerSettings, missing: Collection[str] = ()) -> dict[str, object]:
     """What of the rules jobs may match by (DKR-05, DKR-10). missing: networks that turned out not to be there."""
     found: dict[str, object] = {f"HasDockerVolume{volume.name}": True for volume in rules.volumes}
