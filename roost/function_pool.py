@@ -11,15 +11,16 @@ import asyncio
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from roost.aio import AsyncClient
 from roost.errors import ClientError
+from roost.following import EventFollower, until_done
 from roost.functions import PICKLED_RESULT, RUNNER, FunctionFailed, pickled, read_pickled, write_runner
 from roost.protocol import Event
 from shared.classad import ClassAd
@@ -28,8 +29,6 @@ from shared.classad import ClassAd
 TOGETHER: Final = 500
 #: Results that are fetched at a time.
 FETCHES: Final = 8
-#: Seconds between two tries of what the pool could not do.
-AGAIN_S: Final = 2.0
 _EVENTS: Final = ("job.started", "job.ended", "job.removed", "job.held")
 _ASKED: Final = ("ClusterId", "ProcId", "JobStatus", "HoldReason", "RemoveReason")
 
@@ -83,7 +82,7 @@ class FunctionPool:
         self._gone: list[CallFuture] = []  # whose jobs are to be removed, or may go from the queue
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(FETCHES)
-        self._open = asyncio.Event()
+        self._events = EventFollower(client, _EVENTS, self._heard, lambda: self._spawn(self._look()))
         self._rest = asyncio.Event()  # there is nothing to do
         self._rest.set()
 
@@ -114,9 +113,9 @@ class FunctionPool:
 
     async def run(self) -> None:
         """Until cancelled. Raises ClientError where the pool will not answer; all calls have failed with it then."""
-        listening = asyncio.create_task(self._listen())
+        listening = asyncio.create_task(self._events.follow())
         try:
-            opened = asyncio.create_task(self._open.wait())
+            opened = asyncio.create_task(self._events.opened.wait())
             await asyncio.wait((listening, opened), return_when=asyncio.FIRST_COMPLETED)
             opened.cancel()
             submitting = asyncio.create_task(self._submit_all())
@@ -190,7 +189,7 @@ class FunctionPool:
             await asyncio.to_thread(_write, folder, calls)
             commands = self._commands(first)
             items = [{"call": _name_of(number)} for number in range(len(calls))]
-            cluster = await self._again(
+            cluster = await until_done(
                 lambda: self._client.submit(commands, itemdata=items, directory=folder, spool=True)
             )
         for number, call in enumerate(calls):
@@ -220,28 +219,7 @@ class FunctionPool:
             "should_transfer_files": "YES", "when_to_transfer_output": "ON_EXIT",
         }  # fmt: skip
 
-    async def _again(self, deed: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Until the pool can do it. Raises ClientError where it will not."""
-        while True:
-            try:
-                return await deed()
-            except ClientError as error:
-                if not error.retryable:
-                    raise
-            await asyncio.sleep(AGAIN_S)
-
     # What becomes of jobs
-
-    async def _listen(self) -> None:
-        events = cast(AsyncGenerator[Event, None], self._client.events(*_EVENTS, on_open=self._opened))
-        async with aclosing(events):
-            async for event in events:
-                self._heard(event)
-
-    def _opened(self) -> None:
-        if self._open.is_set():
-            self._spawn(self._look())  # something may have been missed
-        self._open.set()
 
     def _heard(self, event: Event) -> None:
         key = (str(event.body.get("schedd")), str(event.body.get("job_id")))
@@ -273,7 +251,7 @@ class FunctionPool:
         for schedd in {schedd for schedd, _ in self._jobs}:
             ids = [job_id for one, job_id in self._jobs if one == schedd]
             for history in (False, True):
-                for ad in await self._again(
+                for ad in await until_done(
                     lambda ids=ids, history=history, schedd=schedd: self._ads(ids, history, schedd)  # type: ignore[misc]
                 ):
                     self._stands(schedd, ad)
@@ -301,7 +279,7 @@ class FunctionPool:
         try:
             async with self._slots:
                 job = self._client.job(future.job_id, future.schedd)
-                data = await self._again(lambda: job.output(PICKLED_RESULT))
+                data = await until_done(lambda: job.output(PICKLED_RESULT))
             values = await asyncio.to_thread(read_pickled, data)
             with suppress(InvalidStateError):
                 future.set_result(values[0] if call.single else values)
@@ -339,7 +317,7 @@ class FunctionPool:
         for schedd in {one.schedd for one in gone}:
             ids = [one.job_id for one in gone if one.schedd == schedd]
             with suppress(ClientError):  # spooled jobs leave by themselves after some days
-                await self._again(lambda ids=ids, schedd=schedd: self._remove(ids, schedd))  # type: ignore[misc]
+                await until_done(lambda ids=ids, schedd=schedd: self._remove(ids, schedd))  # type: ignore[misc]
 
     async def _remove(self, ids: Sequence[str], schedd: str) -> None:
         await self._client.act("remove", ids, reason="its result was fetched, or nobody wants it", schedd=schedd)

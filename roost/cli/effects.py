@@ -89,6 +89,13 @@ NONE: Final[Mapping[str, tuple[Answer, ...]]] = {
         Answer("-spool sends files to the schedd, the only way there is", "-stm"),
         Answer("`roost submit -help` tells all that this pool takes", "-capabilities"),
     ),
+    "submit-dag": (
+        Answer("Roost's own manager runs DAGs", "-dagman -valgrind"),
+        Answer("DAGs run where the schedd has their files: submit them on its machine", "-r"),
+        Answer("FILE.dagman.out lies beside FILE", "-outfile_dir"),
+        Answer("`roost dag rescue FILE` writes a rescue file", "-DumpRescue"),
+        Answer("the schedd of the pool's gateway is asked (-pool)", "-schedd-daemon-ad-file -schedd-address-file"),
+    ),
     "suspend": (_OUTCOMES,),
     "tail": (Answer("-stderr shows the error output alone", "-no-stdout"),),
     "token": (
@@ -127,6 +134,13 @@ IDLE: Final[Mapping[str, tuple[Answer, ...]]] = {
         Answer("daemons tell all that they count", "-statistics"),
     ),
     "submit": (Answer("files are looked at where they are used", "-disable"),),
+    "submit-dag": (
+        Answer("FILE.dagman.out tells what is done, at no level", "-debug"),
+        Answer("no submit file is written", "-update_submit"),
+        Answer("inner DAGs are read when their node begins", "-no_recurse -do_recurse"),
+        Answer("the manager is of the command's version", "-allowversionmismatch"),
+        Answer("a DAG goes on where it was by itself", "-DoRecovery"),
+    ),
 }
 
 #: Under HTCondor's names, condor_q, condor_rm, ..., also these; of all commands DEBUG, but of those with a -debug.

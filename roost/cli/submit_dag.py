@@ -33,7 +33,22 @@ OPTIONS: tuple[Option, ...] = (
     flag("no_submit", help="read the DAG and tell what is wrong with it; run nothing"),
     value("include_env", help="variables that the manager gets of this environment, besides", metavar="NAME,..."),
     value("insert_env", help="variables that the manager gets", metavar="NAME=VALUE;..."),
+    flag("import_env", help="the manager gets all of this environment"),
+    value("config", help="file with knobs of the DAG, as its CONFIG is", metavar="FILE"),
+    value("priority", help="least priority of the DAG and of its nodes' jobs", metavar="NUMBER"),
+    value("notification", help="when mail about the DAG itself is sent", metavar="always|complete|error|never"),
+    flag("suppress_notification", help="nodes send no mail (so it is by default)"),
+    flag("dont_suppress_notification", help="they do as their descriptions say"),
+    value("append", help="a submit command for the DAG's line in the queue: '+Name = EXPR', ...", metavar="COMMAND"),
+    value("insert_sub_file", help="a file of such commands", metavar="FILE"),
+    flag("usedagdir", help="as if given in the directory of the DAG"),
     flag("verbose", "v", help="tell how many nodes there are"),
+    value("debug", help="changes nothing: FILE.dagman.out tells what is done", metavar="LEVEL"),
+    flag("update_submit", help="changes nothing: no submit file is written"),
+    flag("no_recurse", help="changes nothing: inner DAGs are read when their node begins"),
+    flag("do_recurse", help="changes nothing: inner DAGs are read when their node begins"),
+    flag("allowversionmismatch", help="changes nothing: the manager is of this version"),
+    flag("DoRecovery", help="changes nothing: a DAG goes on where it was by itself"),
     *COMMON,
 )
 
@@ -49,18 +64,32 @@ def run(command: str, argv: list[str]) -> int:
         return 0
     if not parsed.arguments:
         raise UsageError("which DAG? roost submit-dag FILE")
-    file = Path(parsed.arguments[0])
     from roost.dag.journal import read_dag
 
-    dag = read_dag(parsed.arguments)
+    directory, files = _place(parsed)
+    file = Path(files[0])
+    dag = read_dag(files, "", str(directory))
     for problem in dag.warnings:
         sys.stderr.write(f"WARNING: {problem}\n")
     if parsed.has("verbose") or parsed.has("no_submit"):
         say(f"{file}: {dag.counted} nodes")
-    return 0 if parsed.has("no_submit") else _submit(file, parsed, dag)
+    return 0 if parsed.has("no_submit") else _submit(directory, files, parsed, dag)
 
 
-def _submit(file: Path, parsed: Parsed, dag: Dag) -> int:
+def _place(parsed: Parsed) -> tuple[Path, list[str]]:
+    """The directory that the DAG is of, and its files from there."""
+    here, files = Path.cwd(), parsed.arguments
+    if not parsed.has("usedagdir"):
+        return here, files
+    folders = {(here / file).parent for file in files}
+    if len(folders) > 1:
+        raise UsageError(
+            "-usedagdir: these DAGs are in several directories: submit them one by one, or by SUBDAG EXTERNAL"
+        )
+    return folders.pop(), [Path(file).name for file in files]
+
+
+def _submit(directory: Path, files: list[str], parsed: Parsed, dag: Dag) -> int:
     from roost.client import Client
     from roost.dag.beginning import begin
     from roost.submission import shares_files
@@ -74,13 +103,14 @@ def _submit(file: Path, parsed: Parsed, dag: Dag) -> int:
                 "another one, or has another account",
                 "usage",
             )
-        begun = begin(parsed.arguments, Path.cwd(), wishes, lambda record: _is_queued(client, record), dag)
+        begun = begin(files, directory, wishes, lambda record: _is_queued(client, record), dag)
         for problem in begun.in_vain:
             sys.stderr.write(f"WARNING: {problem}\n")
         queued = client.submit_once(begun.ad, begun.name, schedd=schedd["name"])
     say(f"Submitting job(s).\n1 job(s) submitted to cluster {queued.cluster}.")
     if sys.stderr.isatty():
-        sys.stderr.write(f"Follow it with `roost dag status {file}`; what it does is in {file}.dagman.out.\n")
+        shown = parsed.arguments[0]
+        sys.stderr.write(f"Follow it with `roost dag status {shown}`; what it does is in {shown}.dagman.out.\n")
     return 0
 
 
@@ -96,19 +126,53 @@ def _wishes(parsed: Parsed) -> Wishes:
     limits: dict[str, Any] = {name: parsed.integer(word, 0) for word, name in numbers.items() if parsed.has(word)}
     if parsed.has("AlwaysRunPost") or parsed.has("DontAlwaysRunPost"):
         limits["always_post"] = parsed.has("AlwaysRunPost")
-    inserted: dict[str, Any] = dict(_pair(text) for text in parsed.one("insert_env").split(";") if text.strip())
+    inserted: dict[str, Any] = dict(pair for text in parsed.values.get("insert_env", ()) for pair in _pairs(text))
     if url := parsed.one("pool"):
         inserted["ROOST_URL"] = url
+    included = [name.strip() for text in parsed.values.get("include_env", ()) for name in text.split(",")]
     return Wishes(
         limits,
         force=parsed.has("force"),
         auto_rescue=bool(parsed.integer("autorescue", 1)) if parsed.has("autorescue") else None,
-        rescue_from=parsed.integer("dorescuefrom", 0) if parsed.has("dorescuefrom") else None,
+        rescue_from=(parsed.integer("dorescuefrom", 0) or None) if parsed.has("dorescuefrom") else None,
         load_save=parsed.one("load_save"),
         batch=parsed.one("batch-name"),
-        include_env=tuple(name.strip() for name in parsed.one("include_env").split(",") if name.strip()),
+        include_env=("*",) if parsed.has("import_env") else tuple(filter(None, included)),
         insert_env=inserted,
+        commands=_commands(parsed),
+        options=_options(parsed),
+        config=parsed.one("config"),
     )
+
+
+def _options(parsed: Parsed) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if parsed.has("priority"):
+        found["least_priority"] = parsed.integer("priority", 0)
+    told = [name for name, _, _ in parsed.order if name in ("suppress_notification", "dont_suppress_notification")]
+    if told:
+        found["suppress_notification"] = told[-1] == "suppress_notification"
+    return found
+
+
+def _commands(parsed: Parsed) -> tuple[str, ...]:
+    """For the DAG's line in the queue."""
+    lines = [f"{name} = {parsed.one(name)}" for name in ("notification", "priority") if parsed.has(name)]
+    if parsed.has("insert_sub_file"):
+        path = Path(parsed.one("insert_sub_file"))
+        try:
+            lines += path.read_text(errors="surrogateescape").splitlines()
+        except OSError as error:
+            raise UsageError(f"-insert_sub_file {path}: {error.strerror}") from error
+    return (*lines, *parsed.values.get("append", ()))
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """NAME=VALUE, with semicolons between two, or with what the text begins with, where that is no letter."""
+    between = ";"
+    if text[:1] and not (text[0].isalnum() or text[0] in "_ "):
+        between, text = text[0], text[1:]
+    return [_pair(one) for one in text.split(between) if one.strip()]
 
 
 def _pair(text: str) -> tuple[str, str]:

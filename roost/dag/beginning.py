@@ -16,7 +16,10 @@ from roost.dag.journal import Header, Journal, Record, digest, new_name, read_da
 from roost.dag.rescue_files import rescue_numbers, rescue_path, save_point_path, write_rescue
 from roost.dag.settings import settings_of
 from roost.errors import UsageError
+from roost.submission import described
+from roost.submit import Description, here
 from shared.classad import ClassAd
+from shared.classad.expr import fold
 from shared.config.errors import Problem
 from shared.config.knobs import SubmitSettings
 from shared.job_text import join_v2
@@ -26,6 +29,12 @@ from shared.job_text import join_v2
 _KEPT: Final = (
     *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "PERL*", "PEGASUS_*", "TZ", "HOME", "USER", "LOGNAME", "LANG", "LC_*"),
     *("ROOST_*", "CONDOR_CONFIG", "_CONDOR_*", "BEARER_TOKEN", "BEARER_TOKEN_FILE", "XDG_*", "TMPDIR"),
+)
+
+
+#: What nobody may change of a DAG's line in the queue, folded.
+_OF_THE_MANAGER: Final = frozenset(
+    ["cmd", "arguments", "args", "iwd", "in", "out", "err", "jobuniverse", "environment", "env", "userlog"]
 )
 
 
@@ -41,6 +50,9 @@ class Wishes:
     batch: str = ""
     include_env: tuple[str, ...] = ()
     insert_env: Mapping[str, str] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()  # lines of the submit language for the DAG's own line in the queue
+    options: Mapping[str, Any] = field(default_factory=dict)  # fields of Options that win over the knobs
+    config: str = ""  # a file as of the DAG's CONFIG
 
 
 @dataclass(slots=True)
@@ -68,8 +80,13 @@ def begin(
             f"`roost release {record.job}` goes on with it"
         )
     dag = dag or read_dag(files, "", str(directory))
-    settings = settings_of(dag.config, directory)
-    options = settings.options(file.absolute())
+    if dag.config and wishes.config:
+        raise UsageError(
+            f"-config {wishes.config}: the DAG has a CONFIG of its own, {dag.config}: leave one of them out"
+        )
+    settings = settings_of(wishes.config or dag.config, directory)
+    options = replace(settings.options(file.absolute()), **wishes.options)
+    line = line_ad(file, directory, dag, wishes, settings.knobs)
     journal = Journal(path)
     try:
         journal.cut()
@@ -90,7 +107,7 @@ def begin(
             Path(options.node_log).unlink(missing_ok=True)
     finally:
         journal.close()
-    return Beginning(dag, header.dag, line_ad(file, directory, dag, wishes, settings.knobs), settings.in_vain)
+    return Beginning(dag, header.dag, line, settings.in_vain)
 
 
 def _rescue(file: Path, wishes: Wishes, *, auto: bool) -> tuple[str, int]:
@@ -134,7 +151,22 @@ def line_ad(file: Path, directory: Path, dag: Dag, wishes: Wishes, knobs: Submit
         ad["JobBatchName"] = wishes.batch
     for name, text in dag.attributes.items():
         ad.set_text(name, text)
+    if wishes.commands:
+        ad.update(_asked(wishes.commands))
     return ad
+
+
+def _asked(lines: Sequence[str]) -> ClassAd:
+    """What these commands make of a job of the scheduler universe. Raises UsageError, ConfigError."""
+    head = ("universe = scheduler", "executable = /bin/true", "queue")
+    plain, asked = (
+        described(Description("\n".join((*head[:2], *more, head[2], "")), here("<-append>"))).ad for more in ((), lines)
+    )
+    changed = ClassAd({name: expr for name, expr in asked.exprs() if str(plain.lookup(name)) != str(expr)})
+    for name in changed:
+        if fold(name) in _OF_THE_MANAGER:
+            raise UsageError(f"-append, -insert_sub_file: {name} says how the DAG is managed: leave it out")
+    return changed
 
 
 def chosen_environment(environment: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:

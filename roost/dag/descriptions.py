@@ -47,8 +47,11 @@ def description_of(run: DagRun, node: Node, job: int, now: float, options: Optio
     parents = [run.dag.nodes[parent].name for parent in node.parents[:NAMED_PARENTS]]
     if parents and len(node.parents) <= NAMED_PARENTS:
         after.append(f"+DAGParentNodeNames = {quote_string(','.join(parents))}")
-    if node.priority:
-        after.append(f"priority = {node.priority}")
+    priority = node.priority if options.least_priority is None else max(node.priority, options.least_priority)
+    if priority:
+        after.append(f"priority = {priority}")
+    if options.suppress_notification:
+        after.append("notification = never")
     queue = None if _QUEUES.search(text) or node.inline is None else "1"
     made = Description(text, place, prelude=before, append=after, queue_override=queue, now=now)
     made.tell_unused = False

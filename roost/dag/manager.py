@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from engine.dag.files import dot_lines, jobstate_line, metrics_text, status_lines
 from engine.dag.model import Kind, Node, Script, When
@@ -58,6 +58,7 @@ from roost.dag.rescue_files import (
 )
 from roost.dag.settings import Options
 from roost.errors import ClientError, UsageError
+from roost.following import EventFollower, until_done
 from roost.protocol import Event
 from roost.submit import Description
 from shared import job_log
@@ -68,14 +69,17 @@ from shared.version import VERSION
 
 #: Submits at a time.
 SUBMITS: Final = 4
-#: Seconds between two tries of what the pool could not do, and between two looks at a provisioner.
-AGAIN_S: Final = 2.0
+#: Seconds between two looks at a provisioner.
+LOOK_S: Final = 2.0
 #: The line in the queue is brought up to date so often, seconds.
 TELL_S: Final = 1.0
 #: JobStatus -> how a job in the queue is.
 _STATES: Final = {1: "I", 2: "R", 6: "R", 7: "R", 5: "H"}
 _EVENTS: Final = {"job.started": "R", "job.evicted": "I", "job.released": "I", "job.held": "H"}
 _ASKED: Final = ("ClusterId", "ProcId", "JobStatus", "ExitCode", "ExitBySignal", "ExitSignal")
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -98,11 +102,14 @@ class Manager:
     _whole: set[asyncio.Task[None]] = field(default_factory=set)
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _open: asyncio.Event = field(default_factory=asyncio.Event)
+    _events: EventFollower = field(init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SUBMITS))
     _problem: BaseException | None = None
     _status_at: float = 0.0
     _heard_at: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        self._events = EventFollower(self.client, ("job.*",), self._heard, lambda: self._spawn(self._look()))
 
     @property
     def options(self) -> Options:
@@ -124,8 +131,8 @@ class Manager:
         loop.add_signal_handler(signal.SIGUSR1, self._remove_all)
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._leave, name)
-        self._spawn(self._listen())
-        await self._wait_for(self._open)
+        self._spawn(self._events.follow())
+        await self._wait_for(self._events.opened)
         await self._begin()
         self._spawn(self._keep_time())
         self._spawn(self._tell())
@@ -200,15 +207,6 @@ class Manager:
         for action in self.run.apply(fact, now):
             self._do(action)
         self._changed.set()
-
-    async def _listen(self) -> None:
-        async for event in self.client.events("job.*", on_open=self._opened):
-            self._heard(event)
-
-    def _opened(self) -> None:
-        if self._open.is_set():
-            self._spawn(self._look())  # something may have been missed
-        self._open.set()
 
     def _heard(self, event: Event) -> None:
         if "job_id" not in event.body or event.body.get("schedd") != self.schedd:
@@ -340,7 +338,7 @@ class Manager:
         index = self.run.dag.provisioner
         assert index is not None
         while self.run.provisioning and self.run.ended is None:
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(LOOK_S)
             cluster = self.run.progress[index].cluster
             if cluster:
                 ids, names = [str(cluster)], ("ProvisionerState",)
@@ -366,19 +364,11 @@ class Manager:
 
     def _fail(self, error: BaseException) -> None:
         self._problem = error
-        self._open.set()
+        self._events.opened.set()
         self._over.set()
 
-    async def _again(self, deed: Callable[[], Awaitable[Any]]) -> Any:
-        """Until the pool can do it. Raises ClientError where it will not."""
-        while True:
-            try:
-                return await deed()
-            except ClientError as error:
-                if not error.retryable:
-                    raise
-                self._log(f"{error}; trying again")
-            await asyncio.sleep(AGAIN_S)
+    async def _again(self, deed: Callable[[], Awaitable[T]]) -> T:
+        return await until_done(deed, self._log)
 
     async def _keep_time(self) -> None:
         while True:

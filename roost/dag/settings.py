@@ -24,6 +24,8 @@ class Options:
     append_vars: bool = False
     pending_report_s: float = 600.0
     hold_claim_s: int = 20
+    least_priority: int | None = None  # of the jobs of all nodes; None: there is none
+    suppress_notification: bool = False  # no mail about nodes, whatever they say
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Settings:
             append_vars=knobs.dagman_default_append_vars,
             pending_report_s=knobs.dagman_pending_report_interval,
             hold_claim_s=knobs.dagman_hold_claim_time,
+            suppress_notification=knobs.dagman_suppress_notification,
         )
 
 

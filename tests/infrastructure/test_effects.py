@@ -149,7 +149,7 @@ def test_options_that_change_nothing_are_taken():
 
 def test_names_of_tools_are_all_in_the_manual():
     named = {line.split()[0] for line in (DATA / "tool_options_of_23_9.txt").read_text(encoding="utf-8").splitlines()}
-    others = {"condor_gpu_discovery", "condor_submit_dag"}  # tests/unit/gpus, docs/dags.md
+    others = {"condor_gpu_discovery"}  # tests/unit/gpus
     assert named == NAMES.keys() - others
 
 

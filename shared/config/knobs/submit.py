@@ -95,6 +95,9 @@ class SubmitSettings(CommonSettings):
     dagman_always_run_post: bool = knob(
         "DAGMAN_ALWAYS_RUN_POST", "false", meaning="run POST scripts of nodes whose PRE script failed"
     )
+    dagman_suppress_notification: bool = knob(
+        "DAGMAN_SUPPRESS_NOTIFICATION", "true", meaning="nodes send no mail, whatever their descriptions say"
+    )
     dagman_retry_node_first: bool = knob(
         "DAGMAN_RETRY_NODE_FIRST", "false", meaning="submit nodes that are tried again before others of their priority"
     )
