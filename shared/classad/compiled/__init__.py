@@ -1,7 +1,1 @@
-"""Compiled scalar code: `plan` resolves names, `source` writes Python, `gear` chooses and falls back."""
-
-from __future__ import annotations
-
-from shared.classad.compiled.runtime import Compiled, Matcher, compile_expr, compile_match
-
-__all__ = ["Compiled", "Matcher", "compile_expr", "compile_match"]
+"""Expressions as plans, and plans as Python source: what the columnar gear makes of what has no rule on columns."""

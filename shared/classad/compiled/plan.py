@@ -1,4 +1,4 @@
-"""Plans: expressions with every name resolved, which both fast gears are made from.
+"""Plans: expressions with every name resolved, which the columnar gear is made from.
 
 A plan is what an expression comes to for a given *shape* of the two ads: which attributes are constants whose values
 are known, which are plain values that differ from ad to ad, and which are expressions. Expressions are put in place

@@ -93,13 +93,6 @@ def _call(function: Any, *arguments: Any) -> Value:
     return call(function, [_settled(each) for each in arguments])
 
 
-def _holds(value: Any) -> bool:
-    """Whether a value satisfies a condition (`shared.classad.match.is_true`)."""
-    if value.__class__ not in _PLAIN:
-        value = settle(value)
-    return isinstance(value, bool | int | float) and value != 0
-
-
 _GLOBALS: Final[dict[str, Any]] = {
     "U": UNDEFINED,
     "E": ERROR,
@@ -110,7 +103,6 @@ _GLOBALS: Final[dict[str, Any]] = {
     "unary": _unary,
     "truth": _truth,
     "call": _call,
-    "holds": _holds,
     "fold": _fold,
     "wrap": operators.wrap,
     "clock": time.time,
@@ -175,48 +167,6 @@ class Writer:
         if type(value) in _FIXED or (type(value) is float and math.isfinite(value)):
             return f"({value!r})"
         return self._name(value)
-
-    def guard(self, side: int, key: str, expected: Expr | None) -> None:
-        """Go no further unless an ad holds exactly this expression, or None for no attribute at all."""
-        table = "L" if side == LEFT else "R"
-        if expected is None:
-            self.line(f"if {table}({key!r}) is not None: raise Deoptimized")
-        else:
-            self.line(f"e = {table}({key!r})")
-            self.line(f"if e is None or e[1] is not {self._name(expected)}: raise Deoptimized")
-
-    # Conditions
-
-    def require(self, node: Node) -> None:
-        """Return False unless the plan's value satisfies a condition."""
-        if node.op == AND:
-            self.require(node.args[0])
-            self.require(node.args[1])
-        elif node.op == OR:
-            left = self._flag(node.args[0])
-            before = self._block(f"if {left} is not True:")
-            self.line(f"if {left} is E: return False")
-            self.require(node.args[1])
-            self._end(before)
-        elif node.op == CHOICE:
-            flag = self._flag(node.args[0])
-            before = self._block(f"if {flag} is True:")
-            self.require(node.args[1])
-            self._end(before)
-            before = self._block(f"elif {flag} is False:")
-            self.require(node.args[2])
-            self._end(before)
-            self.line("else: return False")
-        elif node.op == CONST:
-            if not _holds(node.value):
-                self.line("return False")
-            else:
-                self.line("pass")
-        elif node.op == BINARY and str(node.value) in _ORDER | {IS, ISNT}:
-            self.line(f"if ({self._comparison(node)}) is not True: return False")
-        else:
-            value = self.value(node)
-            self.line(f"if {value} is not True and not holds({value}): return False")
 
     # Values
 

@@ -8,7 +8,6 @@ from shared.classad.references import decided_by, references
 from tests.spec import spec
 from tests.unit.classad.compare import Theirs, ours
 from tests.unit.classad.test_columnar import NOW, compare, table_of
-from tests.unit.classad.test_compiled import both
 
 MY = parse_ad("[ since = 3; late = CurrentTime - since; inner = [ now = CurrentTime ]; all = { CurrentTime } ]")
 OWN = parse_ad("[ CurrentTime = 7; other = TARGET.CurrentTime ]")
@@ -36,7 +35,6 @@ OWN = parse_ad("[ CurrentTime = 7; other = TARGET.CurrentTime ]")
     ],
 )
 def test_where_it_is_the_time(text, my, target, value):
-    assert both(text, my, target, now=5.5) == value
     assert evaluate(parse_expr(text), my, target, 5.5) == value
 
 
