@@ -4,14 +4,15 @@ for most (spec row TLS-12). `roost history -file` reads them."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from shared.classad import ClassAd, unparse_old
 
 
-def as_text(ad: ClassAd) -> str:
-    """One record."""
-    text = unparse_old(ad.public())
+def as_text(ad: ClassAd, old_text: Callable[[ClassAd], str] = unparse_old) -> str:
+    """One record. old_text: writes an ad in old syntax."""
+    text = old_text(ad.public())
     cluster, proc, completed = (ad.eval(name) for name in ("ClusterId", "ProcId", "CompletionDate"))
     owner = "".join(letter for letter in ad.eval_string("Owner") if letter.isprintable() and letter != '"')
     return (

@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 
 from services.startd.core import journal_records
+from services.startd.core.job_ads import job_ad
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.run import run_times
 from services.startd.core.run.failures import Fault
@@ -47,7 +48,7 @@ class BadAd(PermanentError):
 def unpack_ad(packed: bytes) -> ClassAd:
     """Raises BadAd."""
     try:
-        return ClassAd.unpack(packed).check()
+        return job_ad(packed)
     except ValueError as error:
         raise BadAd(f"the job's ad can not be read: {error}") from error
 

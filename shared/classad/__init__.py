@@ -22,7 +22,7 @@ from shared.classad.expr import Expr
 from shared.classad.flatten import flatten
 from shared.classad.lexer import ParseError
 from shared.classad.match import best_match, half_match, is_true, rank, symmetric_match
-from shared.classad.old import parse_old_ad, parse_old_ads, unparse_old
+from shared.classad.old import OldTexts, parse_old_ad, parse_old_ads, unparse_old
 from shared.classad.parser import Parser, Syntax, parse_expr
 from shared.classad.references import References, other_references, references, significant_attributes
 from shared.classad.unparse import unparse
@@ -33,6 +33,7 @@ __all__ = [
     "UNDEFINED",
     "ClassAd",
     "Expr",
+    "OldTexts",
     "PackedError",
     "ParseError",
     "References",

@@ -28,6 +28,9 @@ PRIVATE_PREFIX: Final = "_condor_priv"
 #: Of jobs' attributes, those that no slot's ad ever has: they often hold secrets.
 PRIVATE_OF_JOBS: Final = frozenset(("environment", "env"))
 _EMPTY: Final[Table] = {}
+#: Names (folded) that were found to be no secrets: of ads of which nothing is left out no table is made.
+_PUBLIC: Final[set[str]] = set()
+_MOST_PUBLIC: Final = 20_000
 
 
 class ClassAd(MutableMapping[str, Any]):
@@ -250,8 +253,11 @@ class ClassAd(MutableMapping[str, Any]):
 
     def public(self) -> ClassAd:
         """A copy without the attributes that are secrets (claim ids, transfer keys and `_condor_priv...`)."""
-        kept = {key: entry for key, entry in self.table().items() if not is_private(key)}
-        ad = ClassAd.from_table(kept)
+        table = self.table()
+        secrets = [key for key in table if key not in _PUBLIC and is_private(key)]
+        if not secrets:
+            return self.copy()
+        ad = ClassAd.from_table({key: entry for key, entry in table.items() if key not in secrets})
         ad._chained, ad.outer = self._chained, self.outer
         return ad
 
@@ -353,7 +359,11 @@ def _constant(cell: Cell) -> Any:
 
 def is_private(key: str) -> bool:
     """Whether an attribute (folded name) is a secret that must not leave the pool's own daemons."""
-    return key in PRIVATE_NAMES or key.startswith(PRIVATE_PREFIX)
+    if key in PRIVATE_NAMES or key.startswith(PRIVATE_PREFIX):
+        return True
+    if len(_PUBLIC) < _MOST_PUBLIC:
+        _PUBLIC.add(key)
+    return False
 
 
 __all__ = ["ERROR", "Cell", "ClassAd", "Table", "as_expr", "cell_of", "is_private", "parse_text", "simplest"]

@@ -21,6 +21,7 @@ from shared.classad.unparse import attribute_order, quote_name, unparse
 
 _CACHE_LIMIT: Final = 50_000  # lines
 _LONGEST_CACHED: Final = 2_000  # characters
+_NAMES_LIMIT: Final = 2_000
 _LITERAL: Final = re.compile(
     r"""[ \t\r]*+(?:"([^"\\\0\n\ud800-\udfff]*+)"|(-?(?:0|[1-9][0-9]{0,17}+))"""
     r"""|(-?[0-9]{1,15}\.[0-9]{1,20}+))[ \t\r]*+\Z"""
@@ -166,6 +167,40 @@ def unparse_old(ad: ClassAd) -> str:
     """The ad in old syntax: a line an attribute, shorter names first, each line ended."""
     lines = sorted([(*_spelled(name), cell) for name, cell in ad.cells()], key=itemgetter(0))
     return "".join([f"{quoted} = {unparse(cell, 'old')}\n" for _, quoted, cell in lines])
+
+
+class OldTexts:
+    """Texts of ads in old syntax, as `unparse_old` writes them, for ads of which each says mostly what the one before
+    said: the jobs of a cluster, a slot from run to run."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[Cell, str]] = {}  # by name, of the last ad that had it
+        self._names: tuple[str, ...] = ()  # of the last ad
+        self._order: list[int] = []  # places in it, as they are written
+
+    def of(self, ad: ClassAd) -> str:
+        pairs = list(ad.cells())
+        names = tuple([name for name, _ in pairs])
+        if names != self._names:
+            self._names = names
+            self._order = sorted(range(len(names)), key=lambda place: _spelled(names[place])[0])
+        return "".join([self._line(*pairs[place]) for place in self._order])
+
+    def _line(self, name: str, cell: Cell) -> str:
+        known = self._lines.get(name)
+        if known is not None and (known[0] is cell or _is_same(known[0], cell)):
+            return known[1]
+        line = f"{_spelled(name)[1]} = {unparse(cell, 'old')}\n"
+        if len(line) < _LONGEST_CACHED:
+            if len(self._lines) >= _NAMES_LIMIT:
+                self._lines.clear()
+            self._lines[name] = cell, line
+        return line
+
+
+def _is_same(cell: Cell, other: Cell) -> bool:
+    """Whether two plain values are written alike. Not of numbers with a point: 0.0 and -0.0 are equal."""
+    return cell.__class__ is other.__class__ and cell.__class__ in (str, int, bool) and cell == other
 
 
 @lru_cache(maxsize=10_000)

@@ -55,6 +55,7 @@ _SCALAR: Final = (str, int, float, datetime, timedelta, Undefined, Error)
 
 # The texts of trees printed before, by syntax: ads share trees, and these are printed again and again.
 _TEXTS: Final[tuple[dict[Expr, str], dict[Expr, str]]] = ({}, {})
+_EXACT_TEXTS: Final[dict[Expr, str]] = {}
 _KEPT: Final = 20_000
 _LONGEST_KEPT: Final = 2_000  # characters
 
@@ -75,16 +76,24 @@ def unparse(expr: Expr | ClassAd | Value, syntax: Syntax = "new") -> str:
     known = _TEXTS[old].get(expr)
     if known is None:
         known = _unparse_tree(expr, old)
-        if len(known) < _LONGEST_KEPT:
-            if len(_TEXTS[old]) >= _KEPT:
-                _TEXTS[old].clear()
-            _TEXTS[old][expr] = known
+        _keep(_TEXTS[old], expr, known)
     return known
 
 
 def unparse_exact(expr: Expr) -> str:
     """The text of an expression in new syntax with reals in full, so that reading it back loses nothing."""
-    return _unparse_tree(expr, old=False, exact=True)
+    known = _EXACT_TEXTS.get(expr)
+    if known is None:
+        known = _unparse_tree(expr, old=False, exact=True)
+        _keep(_EXACT_TEXTS, expr, known)
+    return known
+
+
+def _keep(texts: dict[Expr, str], expr: Expr, text: str) -> None:
+    if len(text) < _LONGEST_KEPT:
+        if len(texts) >= _KEPT:
+            texts.clear()
+        texts[expr] = text
 
 
 def _unparse_tree(expr: Expr, old: bool, exact: bool = False) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from services.startd.core.job_ads import job_ad
 from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.transitions import Activity, State
 from shared.classad import UNDEFINED, ClassAd, Expr, flatten, parse_expr
@@ -42,7 +43,7 @@ def put_claim(
     """Who has the slot, with what. job_attributes: STARTD_JOB_ATTRS, by which policies may see the running job. slot:
     the ad that expressions of the job may look at, `ad` itself if there is no other. Whether all of it will be the same
     while the claim and the slot's State are."""
-    job = ClassAd.unpack(claim.job_ad)
+    job = job_ad(claim.job_ad)
     fixed = True
     for theirs, ours in (*_FROM_JOB, *((name, name) for name in job_attributes)):
         expr = job.lookup(theirs)

@@ -22,11 +22,13 @@ from services.startd.core.slots.transitions import Condition, State
 from services.startd.isolation.host_capabilities import can_mount
 from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, parse_expr
+from shared.classad.expr import Binary, Literal, Parens
 from shared.config.conditions import VERSION as OF_CONDOR
 from shared.consumption import within_limits
 from shared.version import VERSION
 
 _WITHIN_LIMITS = parse_expr(WITHIN_LIMITS)
+_TIME: Final = parse_expr("time()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,8 @@ def times_in_conditions(slot: Slot) -> ClassAd:
     or the slot was carved; of the one that it is in, as an expression that stays true."""
     ad = ClassAd({_total_time(at): int(seconds) for at, seconds in slot.times.items() if seconds >= 1})
     before = int(slot.times.get(slot.condition, 0.0))
-    ad[_total_time(slot.condition)] = parse_expr(f"{before} + (time() - {int(slot.activity_since)})")
+    since = Parens(Binary("-", _TIME, Literal(int(slot.activity_since))))
+    ad[_total_time(slot.condition)] = Binary("+", Literal(before), since)
     return ad
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from services.startd.context import Component, StartdContext
 from services.startd.run.run import Run
 from shared import private_files
-from shared.classad import ClassAd
+from shared.classad import ClassAd, OldTexts
 from shared.classad.ad import PRIVATE_OF_JOBS
-from shared.classad.expr import fold
 from shared.config.knobs import StartdSettings
 from shared.daemon import closed_files
 from shared.history_file import as_text, away, put_away
@@ -29,6 +28,7 @@ class History(Component):
         super().__init__(startd)
         self._told: set[str] = set()  # runs that an earlier life has written down
         self._failing = False
+        self._texts = OldTexts()
         self.reread()
 
     def reread(self) -> None:
@@ -50,7 +50,7 @@ class History(Component):
             self._told.discard(run.key)
             return
         try:
-            self._append(as_text(_ended(run, self.startd.now())))
+            self._append(as_text(_ended(run, self.startd.now()), self._texts.of))
             self._failing = False
         except (OSError, UnicodeError) as error:
             if not self._failing:
@@ -58,16 +58,23 @@ class History(Component):
             self._failing = True
 
     def _append(self, text: str) -> None:
-        private_files.make_directory(self.path.parent)
         data = text.encode(errors="surrogateescape")
-        # Arguments of jobs may hold secrets: other accounts, and so other jobs, do not read them here.
-        with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as file:
+        with open(self._opened(), "ab") as file:
             size = os.fstat(file.fileno()).st_size
             if not (self.max_bytes and size and size + len(data) > self.max_bytes):
                 file.write(data)
                 return
         put_away(self.path, self.startd.now(), self.rotations)
         self._append(text)
+
+    def _opened(self) -> int:
+        # Arguments of jobs may hold secrets: other accounts, and so other jobs, do not read them here.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            private_files.make_directory(self.path.parent)
+            return os.open(self.path, flags, 0o600)
 
 
 def _ended(run: Run, now: float) -> ClassAd:
@@ -106,8 +113,10 @@ def _ended(run: Run, now: float) -> ClassAd:
             why = run.stop_order.why if run.stop_order is not None else ""
             status, reason = _LEFT.get(why, (IDLE, "VacateReason"))
             found |= {"JobStatus": status, reason: outcome.message}
-    told = {name: expr for name, expr in ad.exprs() if fold(name) not in PRIVATE_OF_JOBS}
-    return ClassAd({**told, **found})
+    for name in PRIVATE_OF_JOBS:
+        ad.pop(name, None)
+    ad.update(found)
+    return ad
 
 
 #: What becomes of a job that was stopped, and the attribute that says why.

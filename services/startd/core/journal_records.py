@@ -80,6 +80,7 @@ class RunRecord:
 _RUN_FIELDS = tuple(one.name for one in fields(RunRecord))
 #: Fields of claims that the journal knows by an older name.
 _STORED_NAMES = {"urgency": "haste", "end_reason": "ending", "peaceful": "unhurried"}
+_CLAIM_FIELDS = tuple((one.name, _STORED_NAMES.get(one.name, one.name)) for one in fields(Claim))
 _FIELDS_BY_STORED_NAME = {stored: name for name, stored in _STORED_NAMES.items()}
 
 
@@ -165,7 +166,7 @@ def _amounts(of: Mapping[str, float], ids: Mapping[str, list[str]]) -> Amounts:
 
 
 def _packed_claim(claim: Claim) -> dict[str, Any]:
-    kept = {_STORED_NAMES.get(name, name): value for name, value in asdict(claim).items()}
+    kept = {stored: getattr(claim, name) for name, stored in _CLAIM_FIELDS}
     kept["haste"], kept["vacate_code"] = int(claim.urgency), int(claim.vacate_code)
     return kept
 

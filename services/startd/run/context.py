@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from services.startd.metrics import RunCounts
 from services.startd.run.chirp_server import ChirpServer
 from services.startd.run.plugin_table import PluginTable
 from services.startd.settings import Settings
-from shared.classad import ClassAd
+from shared.classad import ClassAd, OldTexts
 from shared.daemon.context import Context
 from shared.transfer.tls import TransferTls
 
@@ -45,6 +45,8 @@ class RunContext:
     lease_is_first: Callable[[str], bool]  # of a claim: whether its schedd has not shown yet that it knows of it
     lease_confirmed: Callable[[str, float], None]  # (claim, when): its schedd answered what was said then (boottime)
     in_background: Callable[[Coroutine[Any, Any, None], str], None]
+    job_texts: OldTexts = field(default_factory=OldTexts)  # of .job.ad
+    machine_texts: OldTexts = field(default_factory=OldTexts)  # of .machine.ad
 
     def scratch(self, record: RunRecord) -> Path:
         """A run's scratch directory as this process finds it; the job may find another file system there."""

@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from services.startd.core.job_ads import job_ad
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.run import deferral, run_times
 from services.startd.core.run.exit_status import Stop, StopOrder, exit_of, is_checkpoint, left
@@ -80,7 +81,7 @@ class Run:
         self._first_update_s, self._update_s = settings.initial_job_update, settings.job_update
         self.cpus = cpus
         self.memory_mib = memory_mib
-        self.job = ClassAd.unpack(record.job_ad)
+        self.job = job_ad(record.job_ad)
         self._orders = Orders(record.stop)
         self._timers: list[asyncio.TimerHandle] = []
         self._starting = False  # too late to give up: the job is started, then stopped
@@ -339,8 +340,11 @@ class Run:
             await self._files.fetch_checkpoint(self.job)
         if self.hooks.has(Hook.PREPARE_JOB):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
-        for name, ad in ((JOB_AD, self.job), (MACHINE_AD, machine_ad)):
-            scratch_files.write(self.scratch, name, ad_file(ad).encode("utf-8", "surrogateescape"))
+        files = {
+            JOB_AD: ad_file(self.job, self.context.job_texts.of),
+            MACHINE_AD: ad_file(machine_ad, self.context.machine_texts.of),
+        }
+        scratch_files.write_all(self.scratch, files)
         launch = await self._chirp.begin(self.job, launch, self.launcher)
         await self._files.note_environment(self.job, launch.env)
         await self.launcher.prepare(launch)

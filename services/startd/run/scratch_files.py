@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -20,13 +20,25 @@ def write(scratch: Path, name: str, data: bytes, mode: int = 0o644) -> None:
         write_in(top, top, name, data, mode)
 
 
+def write_all(scratch: Path, files: Mapping[str, bytes]) -> None:
+    """The same of several, by name, that everybody may read."""
+    with _opened(scratch) as top:
+        for name, data in files.items():
+            write_in(top, top, name, data, 0o644)
+
+
 def write_in(folder: int, top: int, name: str, data: bytes, mode: int) -> None:
     """The same, in a directory that is open. top: the scratch directory, whose account gets the file."""
-    with contextlib.suppress(FileNotFoundError):
+    try:
+        descriptor = os.open(name, _NEW, mode, dir_fd=folder)
+    except FileExistsError:
         os.unlink(name, dir_fd=folder)
-    with open(os.open(name, _NEW, mode, dir_fd=folder), "wb") as file:
-        give(file.fileno(), top)
-        file.write(data)
+        descriptor = os.open(name, _NEW, mode, dir_fd=folder)
+    with open(descriptor, "wb", buffering=0) as file:
+        give(descriptor, top)
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
 
 
 def write_below(scratch: Path, folder: str, name: str, data: bytes, mode: int = 0o644) -> None:

@@ -105,7 +105,7 @@ class UrlTransfer:
         for one in job_plugins(job):
             scratch_files.make_executable(self._scratch, one.name)
         for name, ad in ((JOB_AD, job), (MACHINE_AD, machine)):
-            scratch_files.write(self._scratch, name, ad_file(ad).encode("utf-8", "surrogateescape"))
+            scratch_files.write(self._scratch, name, ad_file(ad))
 
     # -- one plug-in
 

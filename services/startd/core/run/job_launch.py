@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -303,9 +303,9 @@ def streamed(job: ClassAd) -> list[str]:
     return ["Out"] if wanted and given["Out"] == given["Err"] else wanted
 
 
-def ad_file(ad: ClassAd) -> str:
-    """The text of .job.ad or .machine.ad: the public attributes, one a line."""
-    return unparse_old(ad.public())
+def ad_file(ad: ClassAd, old_text: Callable[[ClassAd], str] = unparse_old) -> bytes:
+    """What .job.ad or .machine.ad holds: the public attributes, one a line. old_text: writes an ad in old syntax."""
+    return old_text(ad.public()).encode("utf-8", "surrogateescape")
 
 
 def _text_or_none(job: ClassAd, name: str) -> str | None:

@@ -13,6 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
+from services.startd.core.job_ads import job_ad
 from services.startd.core.slots import policy, retirement
 from services.startd.core.slots.model import Claim, Slot, Urgency
 from services.startd.core.slots.policy import Policy
@@ -35,7 +36,7 @@ NO_ORDERS: Final = SlotOrders()
 
 
 def _job_of(claim: Claim) -> ClassAd:
-    return ClassAd.unpack(claim.job_ad)
+    return job_ad(claim.job_ad)
 
 
 class Situation:

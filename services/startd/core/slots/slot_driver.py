@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from engine.slots.amounts import Amounts
 from engine.slots.carving import SlotKind
+from services.startd.core.job_ads import job_ad
 from services.startd.core.slots import retirement
 from services.startd.core.slots.drain import Completion, DrainMode, all_drained, idle_cpus, urgency_of
 from services.startd.core.slots.effects import ClaimEnd, Suspension
@@ -415,7 +416,7 @@ class JobAds:
         """The job that runs on a claim, or the last one that did. Belongs to this class: change nothing in it."""
         packed, ad = self._ads.get(claim.claim_id, (b"", None))
         if ad is None or packed is not claim.job_ad:
-            ad = ClassAd.unpack(claim.job_ad)
+            ad = job_ad(claim.job_ad)
             if len(self._ads) > len(self._claims) + _SPARE:
                 self._ads = {key: one for key, one in self._ads.items() if key in self._claims}
                 self._measured = {key: one for key, one in self._measured.items() if key in self._claims}
