@@ -173,25 +173,25 @@ class FakeStartd:
                 message = ClaimReady(startd=self.name, slot="slot1@ep", claim_id=f"<waiting {request_id}>")
                 await self.bus.send("schedd.ap", message)
 
-    async def report(self, activation, phase, *, usage=None, exit=None, timeout=30.0, **more):
+    def report_of(self, activation, phase, *, usage=None, exit=None, **more):
         claim, slot = self.claim_of[activation.job_id, activation.attempt]
-        ack = await self.bus.call(
-            "schedd.ap",
-            JobReport(
-                startd=self.name,
-                slot=slot,
-                claim_id=claim,
-                job_id=activation.job_id,
-                attempt=activation.attempt,
-                sequence=next(self._sequences),
-                phase=phase,
-                at=1000.0,
-                usage=usage or Usage(),
-                exit=exit,
-                **more,
-            ),
-            timeout=timeout,
+        return JobReport(
+            startd=self.name,
+            slot=slot,
+            claim_id=claim,
+            job_id=activation.job_id,
+            attempt=activation.attempt,
+            sequence=next(self._sequences),
+            phase=phase,
+            at=1000.0,
+            usage=usage or Usage(),
+            exit=exit,
+            **more,
         )
+
+    async def report(self, activation, phase, *, timeout=30.0, **more):
+        claim, slot = self.claim_of[activation.job_id, activation.attempt]
+        ack = await self.bus.call("schedd.ap", self.report_of(activation, phase, **more), timeout=timeout)
         if ack.next is not None and (ack.next.job_id, ack.next.attempt) not in self.claim_of:
             self._began(ack.next, claim, slot)
         return ack

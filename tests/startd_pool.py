@@ -14,7 +14,17 @@ from shared.bus.memory import MemoryBus, MemoryHub
 from shared.bus.senders import TABLE
 from shared.classad import ClassAd
 from shared.messages.base import Ack
-from shared.messages.claims import Activation, ClaimLost, ClaimReady, JobReport, JobReportAck, RequestClaim
+from shared.messages.claims import (
+    Activation,
+    ClaimLost,
+    ClaimReady,
+    JobReport,
+    JobReportAck,
+    JobReports,
+    JobReportsAck,
+    ReportAnswer,
+    RequestClaim,
+)
 from shared.transfer.bundle import Source, read_bundle, write_bundle
 from tests.daemons import make_context
 from tests.speakers import Speakers
@@ -73,6 +83,8 @@ class Schedd:
         self.name = name
         self.hub = hub
         self.reports: list[JobReport] = []
+        self.takes_batches = False  # as an older release
+        self.together: list[list[str]] = []  # jobs whose ends came in one message
         self.lost: list[ClaimLost] = []
         self.ready: list[ClaimReady] = []
         self.refuse = 0  # so many ends go unanswered
@@ -90,21 +102,26 @@ class Schedd:
         body = envelope.body
         answer = Ack()
         if isinstance(body, JobReport):
-            self.reports.append(body)
-            if body.phase == "ended":
-                if self.refuse:
-                    self.refuse -= 1
-                    raise RuntimeError("the scripted schedd fails")
-                self.ends[f"{body.job_id}/{body.attempt}"] = body
-                answer = self.next_job(body)
-            else:
-                answer = JobReportAck(renewed=body.renew and self.knows)
+            answer = self.on_report(body).model_copy(update={"takes_batches": self.takes_batches})
+        elif isinstance(body, JobReports):
+            self.together.append([report.job_id for report in body.reports])
+            answer = JobReportsAck(answers=[ReportAnswer(ack=self.on_report(report)) for report in body.reports])
         elif isinstance(body, ClaimLost):
             self.lost.append(body)
         elif isinstance(body, ClaimReady):
             self.ready.append(body)
         self.heard.set()
         return answer
+
+    def on_report(self, report: JobReport) -> JobReportAck:
+        self.reports.append(report)
+        if report.phase != "ended":
+            return JobReportAck(renewed=report.renew and self.knows)
+        if self.refuse:
+            self.refuse -= 1
+            raise RuntimeError("the scripted schedd fails")
+        self.ends[f"{report.job_id}/{report.attempt}"] = report
+        return self.next_job(report)
 
     async def until(self, condition, timeout=PATIENCE_S):
         async with asyncio.timeout(timeout):

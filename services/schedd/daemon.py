@@ -58,7 +58,7 @@ from shared.daemon.orders import handle_order
 from shared.host import host_id
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
-from shared.messages.claims import ClaimLost, ClaimReady, JobReport
+from shared.messages.claims import ClaimLost, ClaimReady, JobReport, JobReports
 from shared.messages.negotiation import GetRequests, Matches, MatchesTaken
 from shared.messages.queue import (
     ActOnJobs,
@@ -150,6 +150,7 @@ class Schedd(Daemon):
             GetRequests: self._get_requests,
             Matches: self._matches,
             JobReport: self.runs.report,
+            JobReports: self.runs.reports,
             ClaimLost: self._claim_lost,
             ClaimReady: self._claim_ready,
             SendAds: self._send_ads,
@@ -555,6 +556,8 @@ def _changes_the_queue(message: Message) -> bool:
     """Whether the answer promises that something was written down."""
     if isinstance(message, JobReport):
         return message.phase == "ended"
+    if isinstance(message, JobReports):
+        return any(report.phase == "ended" for report in message.reports)
     return isinstance(message, SubmitJobs | ImportJobs | ActOnJobs | Matches | GetRequests)
 
 

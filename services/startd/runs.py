@@ -21,6 +21,7 @@ from services.startd.isolation import scratch_dirs
 from services.startd.metrics import RunCounts
 from services.startd.run.chirp_server import ChirpServer
 from services.startd.run.context import RunContext
+from services.startd.run.end_reports import EndReports
 from services.startd.run.reports import BRIEF_S
 from services.startd.run.run import Run
 from services.startd.slot_services import SlotServices
@@ -256,6 +257,7 @@ class Runs:
             settings=lambda: startd.settings,
             session=self._session,
             chirp=self._chirp,
+            ends=EndReports(self.context.bus, startd.name, startd.background.spawn),
             transfer_tls=TransferTls.of(TlsSettings.from_config(self.context.config)),
             machine_ad=self.machine_ad,
             cores=self._cores,

@@ -254,6 +254,36 @@ class JobReportAck(Message):
     # The schedd knows of the claim, and so will its next life: the whole lease begins with the sending of this report,
     # which is before the moment that the schedd counts from (LEA-09).
     renewed: bool = False
+    takes_batches: bool = False  # the schedd takes several reports in one message (JobReports); False: an older release
+
+
+@message
+class JobReports(Message):
+    """Ends of several runs that a startd tells a schedd at about the same time. Each is a report as it would be alone,
+    and answered for itself."""
+
+    type: ClassVar[str] = "job.reports"
+    durable: ClassVar[bool] = True
+    most_entries: ClassVar[int] = 100
+    startd: str  # of all reports
+    reports: list[JobReport]
+
+
+class ReportAnswer(_Part):
+    """The answer to one of several reports: its acknowledgement, or why there is none, as in a `failure`."""
+
+    ack: JobReportAck | None = None
+    code: str = ""
+    reason: str = ""
+    retryable: bool = False
+
+
+@message
+class JobReportsAck(Message):
+    """What the reports say is committed, in one transaction. Answers in the order of the reports."""
+
+    type: ClassVar[str] = "job.reports-ack"
+    answers: list[ReportAnswer]
 
 
 @message

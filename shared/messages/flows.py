@@ -252,6 +252,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("claim.release", "startd.{name}", ("schedd",), ("ack",)),
             Request("claim.alive", "startd.{name}", ("schedd",), ("claim.alive-reply",), _SCHEDD),
             Request("job.report", "schedd.{name}", ("startd",), ("job.report-ack",), _STARTD),
+            Request("job.reports", "schedd.{name}", ("startd",), ("job.reports-ack",), _STARTD),
             Request("claim.lost", "schedd.{name}", ("startd",), ("ack",), _STARTD),
             Request("had.lead", "{subsystem}.{name}", ("had",), ("had.following",), _HAD),
             Request("had.step-down", "{subsystem}.{name}", ("had",), ("had.following",), _HAD),

@@ -12,7 +12,7 @@ from services.schedd.core import acceptance
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
-from shared.messages.claims import ClaimLost, ClaimRefused, JobExit, Usage
+from shared.messages.claims import ClaimLost, ClaimRefused, JobExit, JobReports, Usage
 from shared.messages.queue import DescribeSchedd, QueryJobs, SubmitJobs
 from tests.scheddpool import USER, Pool, job_ad
 from tests.spec import spec
@@ -95,6 +95,39 @@ async def test_the_ack_of_an_end_hands_over_the_next_job(pool):
     assert last.release
     assert last.next is None
     assert len(await pool.history()) == 2
+
+
+async def test_ends_that_come_in_one_message_are_one_transaction_and_each_has_its_answer(pool):
+    await pool.submit(procs=3)
+    await pool.match(count=2)
+    await eventually(lambda: len(pool.startd.activations) == 2)
+    await eventually(lambda: len(pool.schedd.claim_table.by_claim_id) == 2)
+    done = JobExit(reason="exited", exit_code=0, output_committed=True)
+    reports = [pool.startd.report_of(run, "ended", exit=done) for run in pool.startd.activations]
+    write, transactions = pool.schedd.queue._transaction, []
+
+    def counted(bulk, *rows):
+        if any("INTO history" in sql for sql, _ in bulk):
+            transactions.append(bulk)
+        write(bulk, *rows)
+
+    pool.schedd.queue._transaction = counted
+    stale = reports[0].model_copy(update={"job_id": "77.0", "claim_id": "of nobody"})
+    foreign = reports[0].model_copy(update={"startd": "other"})
+    told = JobReports(startd=pool.startd.name, reports=[*reports, stale, foreign])
+    answers = (await pool.startd.bus.call("schedd.ap", told)).answers
+    assert len(transactions) == 1
+    assert [answer.ack.next.job_id if answer.ack.next else None for answer in answers[:2]] == ["1.2", None]
+    assert answers[1].ack.release
+    assert not answers[2].ack.known
+    assert (answers[3].ack, answers[3].code) == (None, "denied")
+    # Again, as the answer was lost: alone or together, it is the same one.
+    again = (await pool.startd.bus.call("schedd.ap", told)).answers
+    assert (again[0].ack.next.job_id, again[0].ack.next.attempt) == ("1.2", 1)
+    alone = await pool.startd.bus.call("schedd.ap", reports[0])
+    assert (alone.next.job_id, alone.next.attempt) == ("1.2", 1)
+    assert alone.takes_batches
+    assert {(ad["ClusterId"], ad["ProcId"]) for ad in await pool.history()} == {(1, 0), (1, 1)}
 
 
 @spec("NEG-42")

@@ -1,5 +1,6 @@
 """A startd with real processes and a scripted schedd."""
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -16,6 +17,7 @@ from shared.messages.claims import (
     ClaimRefused,
     DeactivateClaim,
     JobReportAck,
+    JobReports,
     ReleaseClaim,
 )
 from shared.past_claims import read_past
@@ -98,6 +100,36 @@ async def test_the_ack_of_an_end_brings_the_next_job(pool, tmp_path):
     slot = pool.startd.shared.slot_manager.slots["slot1@node1"]
     assert slot.free == slot.total
     assert not pool.startd.shared.runs.by_key
+
+
+async def test_ends_of_several_slots_are_told_together_to_who_takes_them(pool, monkeypatch):
+    """While the first is not answered the others gather, and each has its next job from one answer."""
+    monkeypatch.setattr("services.startd.run.end_reports.GATHER_S", 3600.0)
+    schedd, by_key = pool.schedd, pool.startd.shared.runs.by_key
+    schedd.takes_batches = True
+    await pool.run()
+    await schedd.until(lambda: len(schedd.ends) == 1)  # it has said that it takes several
+    left = [pool.activation() for _ in range(3)]
+    follow = {activation.job_id for activation in left}
+    schedd.next_job = lambda report: JobReportAck(next=left.pop(0)) if left else JobReportAck(release=True)
+    answer, goes_on = schedd.on, asyncio.Event()
+
+    async def slow(envelope):
+        if isinstance(envelope.body, JobReports) or getattr(envelope.body, "phase", "") == "ended":
+            await goes_on.wait()
+        return await answer(envelope)
+
+    await schedd.bus.stop_consuming()
+    await schedd.bus.serve(f"schedd.{schedd.name}", slow)
+    others = [(await pool.run())[0].job_id for _ in range(3)]
+    await eventually(lambda: len(by_key) == 3 and all(run.ended for run in by_key.values()))
+    goes_on.set()
+    await schedd.until(lambda: follow <= {key.partition("/")[0] for key in schedd.ends})
+    # The others came while the first was not answered, or with it in one turn of the loop.
+    assert 2 <= len(schedd.together[0]) <= 3
+    assert set(schedd.together[0]) <= set(others)
+    ended = [report.job_id for report in schedd.reports if report.phase == "ended"]
+    assert sorted(ended) == sorted(set(ended))
 
 
 async def test_several_jobs_are_carved_by_leftovers_until_nothing_is_left(pool):

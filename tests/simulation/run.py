@@ -25,6 +25,7 @@ from unittest import mock
 
 import aiohttp
 
+from services.startd.run import end_reports
 from shared.classad import ClassAd
 from shared.config import Config
 from shared.config.knobs.base import Settings
@@ -181,7 +182,13 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
     world.files = story.seed >= faults.FILES_FROM
     world.broker_keeps = story.seed >= faults.EARLIER_FROM
     world.gateways = SimulatedGateway if story.seed >= faults.GATEWAYS_FROM else None
-    with world.wires.instead_of_sockets() if world.files else contextlib.nullcontext():
+    together_s = faults.TOGETHER_S
+    with (
+        world.wires.instead_of_sockets() if world.files else contextlib.nullcontext(),
+        mock.patch.multiple(end_reports, GATHER_S=together_s, AT_ONCE_S=together_s)
+        if story.seed >= faults.TOGETHER_FROM
+        else contextlib.nullcontext(),
+    ):
         await _live(story, world, chance)
 
 

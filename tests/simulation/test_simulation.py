@@ -15,6 +15,7 @@ from tests.simulation.faults import (
     GATEWAYS_FROM,
     ORDERLY_FROM,
     SLOW_FROM,
+    TOGETHER_FROM,
     WHOLE_FROM,
     WIDER_FROM,
 )
@@ -31,6 +32,7 @@ SEEDS = [
     *range(FILES_FROM, FILES_FROM + 2),
     *range(GATEWAYS_FROM, GATEWAYS_FROM + 4),
     EARLIER_FROM + 6,  # one in which daemons are of an earlier version
+    *range(TOGETHER_FROM, TOGETHER_FROM + 2),
 ]
 #: In parts that take a process a few seconds each.
 CHUNK = 4

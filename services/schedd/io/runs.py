@@ -7,6 +7,7 @@ that was killed at any moment carries on where it was.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable
 
@@ -25,7 +26,15 @@ from services.schedd.io.job_updates import JobUpdates, find_job
 from shared import job_log
 from shared.bus.api import RemoteFailure
 from shared.config.knobs.base import to_list
-from shared.messages.claims import Activation, ClaimLost, JobReport, JobReportAck
+from shared.messages.claims import (
+    Activation,
+    ClaimLost,
+    JobReport,
+    JobReportAck,
+    JobReports,
+    JobReportsAck,
+    ReportAnswer,
+)
 from shared.messages.events import JobEvicted, JobStarted
 
 
@@ -148,6 +157,22 @@ class Runs:
 
     async def report(self, report: JobReport) -> JobReportAck:
         """Take a startd's report on a run. What is answered is on disk."""
+        return (await self._answer(report)).model_copy(update={"takes_batches": True})
+
+    async def reports(self, told: JobReports) -> JobReportsAck:
+        """Take several at once: one transaction, and one message, for all of them."""
+        # As tasks, so that each has done its part before the first of them waits for the disk.
+        return JobReportsAck(answers=await asyncio.gather(*(self._one_of(told, report) for report in told.reports)))
+
+    async def _one_of(self, told: JobReports, report: JobReport) -> ReportAnswer:
+        try:
+            if report.startd != told.startd:
+                raise RemoteFailure("denied", f"{told.startd[:200]} may not report for {report.startd[:200]}")
+            return ReportAnswer(ack=await self._answer(report))
+        except RemoteFailure as error:
+            return ReportAnswer(code=error.code, reason=error.reason, retryable=error.retryable)
+
+    async def _answer(self, report: JobReport) -> JobReportAck:
         job = find_job(self.table, report.job_id)
         run = job.shadow if job is not None else None
         if job is None or run is None or run.attempt != report.attempt:

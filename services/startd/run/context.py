@@ -16,6 +16,7 @@ from services.startd.isolation.manager import IsolationManager
 from services.startd.journal_writer import JournalWriter
 from services.startd.metrics import RunCounts
 from services.startd.run.chirp_server import ChirpServer
+from services.startd.run.end_reports import EndReports
 from services.startd.run.plugin_table import PluginTable
 from services.startd.settings import Settings
 from shared.classad import ClassAd, OldTexts
@@ -36,6 +37,7 @@ class RunContext:
     plugins: PluginTable
     session: Callable[[], aiohttp.ClientSession]  # for files
     chirp: ChirpServer
+    ends: EndReports
     transfer_tls: TransferTls
     machine_ad: Callable[[str], ClassAd]  # of a slot
     cores: Callable[[RunRecord, ClassAd], tuple[int, ...]]  # that a job is to be bound to; none: to all

@@ -147,7 +147,7 @@ class Reports:
                         "over_s": run_times.over_s(record, self._context.moment()) if record.ended_at else None,
                     }
                 )
-                answer = await context.bus.call(f"schedd.{record.schedd}", told)
+                answer = await self._context.ends.call(record.schedd, told)
             except RetryableError as error:
                 self._log.info("end_not_acknowledged", reason=str(error))
             except RoostError as error:
