@@ -1,10 +1,11 @@
 """A Python function as a job: `client.submit_function(simulate, 1000, seed=7).result()`.
 
 The file of the function's module goes to the execution point as it is, with the arguments; python3 there imports it and
-calls the function; what it returns comes back. Arguments and result are JSON. That is all: other modules of yours do
-not travel (say submit={"transfer_input_files": "helper.py"}), and what the module imports must be installed there, as
-it is in a container image (submit={"container_image": ...}). The function must be found in its module by its name, so
-no lambda and none of an interactive session.
+calls the function; what it returns comes back. Where python3 there lacks what the module imports, the interpreter that
+made the call is tried, if it can be reached there. Arguments and result are JSON. That is all: other modules of yours
+do not travel (say submit={"transfer_input_files": "helper.py"}), and what the module imports must be installed there,
+as it is in a container image (submit={"container_image": ...}). The function must be found in its module by its name,
+so no lambda and none of an interactive session.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PICKLED_RESULT: Final = "roost_result.pickle"
 #: The pickle that Python 3.8 reads too.
 PROTOCOL: Final = 5
 _RUN: Final = f"""#!/usr/bin/env python3
-import importlib, importlib.util, json, pickle, sys, traceback, types
+import importlib, importlib.machinery, importlib.util, json, os, pickle, sys, traceback, types
 
 def load(file, name):
     # Under the name that it has where the call was made, so that classes are found by it, here and there.
@@ -56,21 +57,62 @@ def absent(name):
         raise AttributeError(name)
     return Absent
 
-if importlib.util.find_spec("roost") is None:  # the program that makes the calls imports it
-    sys.modules["roost"] = types.ModuleType("roost")
-    sys.modules["roost"].__getattr__ = absent
+class AbsentRoost:
+    # roost and its modules, where they are not installed: the program that makes the calls imports them.
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "roost":
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.__getattr__ = absent
+
 name = sys.argv[1] if len(sys.argv) > 1 else {CALL!r}
 pickled = name.endswith(".pickle")
 with open(name, "rb") as file:
     call = pickle.load(file) if pickled else json.load(file)
 sys.path.insert(0, ".")
 told = None
-try:
-    function = load(call["file"], call["module"]) if pickled else importlib.import_module(call["module"])
+
+def prepared():
+    found = load(call["file"], call["module"]) if pickled else importlib.import_module(call["module"])
     for part in call["function"].split("."):
-        function = getattr(function, part)
+        found = getattr(found, part)
+    return found, pickle.loads(call["calls"]) if pickled else ()
+
+def again_where_it_was_made():
+    # The interpreter that made the call has what this one lacks, where it can be reached: on a shared file system.
+    python = call.get("python", "")
+    if not python or python == sys.executable:
+        return ""
+    if os.environ.get("ROOST_CALL_TRIED") is None and os.access(python, os.X_OK):
+        os.environ["ROOST_CALL_TRIED"] = sys.executable
+        try:
+            os.execv(python, [python, *sys.argv])
+        except OSError:
+            pass
+    else:
+        return "; " + python + ", which made the call, is not to be had there either"
+    return ""
+
+try:
+    try:
+        function, calls = prepared()
+    except ImportError as error:
+        more = again_where_it_was_made()
+        if importlib.util.find_spec("roost") is not None:
+            raise type(error)(str(error) + " (in " + sys.executable + more + ")") from error
+        for one in [one for one in sys.modules if one == call["module"] or one.partition(".")[0] == "roost"]:
+            del sys.modules[one]
+        sys.meta_path.append(AbsentRoost())
+        try:
+            function, calls = prepared()
+        except ImportError as missing:
+            raise type(missing)(str(missing) + " (in " + sys.executable + more + ")") from missing
     if pickled:
-        values = [function(*args, **kwargs) for args, kwargs in pickle.loads(call["calls"])]
+        values = [function(*args, **kwargs) for args, kwargs in calls]
         answer = pickle.dumps({{"values": pickle.dumps(values, {PROTOCOL})}}, {PROTOCOL})
     else:
         answer = json.dumps({{"value": function(*call["args"], **call["kwargs"])}}).encode()
@@ -104,7 +146,13 @@ def packed(
     module, source = home(function)
     try:
         call = json.dumps(
-            {"module": module, "function": function.__qualname__, "args": list(args), "kwargs": dict(kwargs)}
+            {
+                "module": module,
+                "function": function.__qualname__,
+                "args": list(args),
+                "kwargs": dict(kwargs),
+                "python": sys.executable,
+            }
         )
     except (TypeError, ValueError) as error:
         raise ClientError(f"arguments of a function go as JSON: {error}; write large data to a file") from error
@@ -145,6 +193,7 @@ def pickled(
         "file": source.name,
         "module": "__mp_main__" if function.__module__ == "__main__" else function.__module__,
         "function": function.__qualname__,
+        "python": sys.executable,
         "calls": pickle.dumps([(tuple(args), dict(kwargs)) for args, kwargs in calls], PROTOCOL),
     }
     return source, pickle.dumps(told, PROTOCOL)

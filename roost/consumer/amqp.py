@@ -34,6 +34,9 @@ POISON: Final = 50
 #: How often a durable queue is looked at for having been full.
 LOOK_S: Final = 30.0
 STOP_S: Final = 10.0
+#: How the broker says no to a user, a password, a virtual host; and for how long until it is believed, seconds.
+_REFUSALS: Final = ("ACCESS_REFUSED", "NOT_ALLOWED", "AuthenticationError")
+REFUSED_S: Final = 3.0
 
 
 class AmqpSource:
@@ -84,7 +87,7 @@ class AmqpSource:
             self._bus.on_gap(self._on_gap)
         try:
             async with asyncio.timeout(self._patience_s):
-                await self._bus.start()
+                await self._started()
             if self.queue.durable:
                 with contextlib.suppress(BusUnavailable):  # there is no such queue yet
                     await self._look()
@@ -105,6 +108,27 @@ class AmqpSource:
             raise ClientError(str(error), "unavailable", retryable=True) from error
         if self.queue.durable:
             self._watch = asyncio.get_running_loop().create_task(self._look_again(), name="consumer:watch")
+
+    async def _started(self) -> None:
+        """Until there is a connection. Raises ClientError denied where the broker refuses user, password or virtual
+        host for REFUSED_S: that does not mend itself. (One that is just starting may not know them yet.)"""
+        starting = asyncio.ensure_future(self._bus.start())
+        loop = asyncio.get_running_loop()
+        since: float | None = None
+        try:
+            while not (await asyncio.wait({starting}, timeout=0.1))[0]:
+                error = self._bus.health.last_error
+                if not any(one in error for one in _REFUSALS):
+                    since = None
+                elif since is None:
+                    since = loop.time()
+                elif loop.time() - since >= REFUSED_S:
+                    await self.close()
+                    raise ClientError(f"the broker refuses this consumer: {error}; look at its URL", "denied")
+            await starting
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
 
     async def next(self) -> Delivered:
         if self._closed:

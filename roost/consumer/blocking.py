@@ -7,9 +7,11 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+#: What is cancelled has so long to end, seconds.
+END_S: Final = 5.0
 
 
 @contextlib.contextmanager
@@ -43,6 +45,17 @@ class BlockingLoop:
             raise
 
     def __exit__(self, *_: object) -> None:
+        """What still runs is cancelled, and has its end: after Ctrl-C there may be a connection that is being made."""
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_others(), self._loop).result(END_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _end_others() -> None:
+    mine = asyncio.current_task()
+    while others := [task for task in asyncio.all_tasks() if task is not mine]:
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=1.0)

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from roost.client import Client
 from roost.consumer.blocking import BlockingLoop, stop_on_signals
 from roost.consumer.exactly_once import Once, Transaction
-from roost.consumer.filters import Filter, Wanted, binding_patterns, patterns_of, shell_patterns
+from roost.consumer.filters import Filter, Wanted, binding_patterns, patterns_of, shell_patterns, unheard
 from roost.consumer.handlers import Attempts, Handler, OnFailure
 from roost.consumer.health import Health, HealthPage
 from roost.consumer.http import HttpSource
@@ -117,6 +117,8 @@ class Consumer:
         if job and not re.fullmatch(r"[0-9]+(\.[0-9]+)?", job):
             raise ValueError(f'job {job!r}: want a cluster ("12") or a job ("12.3")')
         self.filter = Filter(patterns_of(types), owner, group, job, schedd, where)
+        for told in unheard(self.filter.patterns):
+            LOG.warning("%s", told)
         self.name = name
         self.durable = durable
         self.retry = retry or RetryPolicy(limit=5, first_s=0.2, factor=3.0, cap_s=30.0)

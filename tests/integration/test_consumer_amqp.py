@@ -431,3 +431,11 @@ def test_queues_are_named_after_the_user_or_the_name():
     assert queue_name("amqp://guest:x@h/,amqp://guest:x@i/", "") == "consumer.unnamed"
     assert queue_name("amqp://guest:x@h/", "bill") == "consumer.bill"
     assert queue_name("amqp://consumer.bill:x@h/", "consumer.bill.hourly") == "consumer.bill.hourly"
+
+
+async def test_what_does_not_mend_itself_is_told_soon(world):
+    """A wrong password: the consumer waited for it as for a broker that is down."""
+    url = world.url("consumer.bill").replace(quote(world.passwords["consumer.bill"], safe=""), "wrong")
+    with pytest.raises(ClientError, match=r"the broker refuses this consumer: .*ACCESS_REFUSED") as caught:
+        await Consumer(url).open()
+    assert not caught.value.retryable

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from roost import events
-from roost.consumer.filters import Filter, binding_patterns, in_group, patterns_of, shell_patterns
+from roost.consumer.filters import Filter, binding_patterns, in_group, patterns_of, shell_patterns, unheard
 from roost.consumer.http import time_of
 from roost.consumer.snapshot import SnapshotCut
 from roost.consumer.source import Received
@@ -300,3 +300,15 @@ def test_state_of_snapshot_and_news_is_the_state_of_all_events(seed):
     assert {job: count for job, count in state.items() if job in truth} == truth
     assert len(set(all_told)) == len(all_told)
     assert set(state) == set(truth)
+
+
+@pytest.mark.parametrize("pattern", ["job.*", "job.ended", "#", "*.ended", "daemon.#"])
+def test_patterns_that_events_fit_are_not_spoken_of(pattern):
+    assert unheard([pattern]) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"), [("jobs.*", "job.*"), ("job.endet", "job.ended"), ("jobs.ended", "job.ended")]
+)
+def test_a_mistyped_pattern_is_told_with_the_nearest(pattern, near):
+    assert unheard([pattern, "job.*"]) == [f"no event of this release is {pattern}: did you mean {near}?"]
