@@ -51,6 +51,8 @@ PAGES = {
     "events": "events",
     "letters": "letters",
     "api": "api",
+    "how to": "how-to",
+    "answer": "how-to/empty-a-machine-for-a-kernel-update",
     "nowhere": "nowhere",
 }
 
@@ -158,6 +160,12 @@ def test_pages_show_what_is_there(visit, pool):
     expect(attention.get_by_role("link", name=re.compile("1 job is held"))).to_have_attribute(
         "href", re.compile("job/3.0")
     )
+    attention.get_by_role("link", name=re.compile("See why jobs are held")).click()
+    expect(page.locator("main h1")).to_have_text("See why jobs are held and let them go on")
+    expect(page.get_by_role("main")).to_contain_text("roost release")
+    page.get_by_role("link", name="How do I …").last.click()
+    expect(page.get_by_role("region", name="Operators")).to_contain_text("Add twenty machines")
+    visitor.go("")
     # Charts begin with values, over the whole range, without being pointed at.
     expect(page.locator(".u-legend").first).to_contain_text(re.compile("Claimed *[0-9.]+ cpus"))
     page.get_by_role("link", name="Machines", exact=True).first.click()

@@ -9,6 +9,7 @@ import { Availability } from "./pages/availability.js";
 import { Cycle, Negotiation } from "./pages/negotiation.js";
 import { Doors } from "./pages/doors.js";
 import { Events } from "./pages/events.js";
+import { HowTo } from "./pages/howto.js";
 import { Groups } from "./pages/groups.js";
 import { Job } from "./pages/job.js";
 import { Jobs } from "./pages/jobs.js";
@@ -29,6 +30,7 @@ const PAGES = [
   { path: "availability", text: "Availability", key: "a", page: Availability, picture: "M10 17s-6-3.5-6-9V5l6-2 6 2v3c0 5.500-6 9-6 9zM7.500 9.500l2 2 3-4" },
   { path: "events", text: "Events", key: "e", page: Events, picture: "M2 11h4l2-6 4 10 2-4h4" },
   { path: "letters", text: "Dead letters", key: "l", page: Letters, picture: "M3 5h14v10H3zM3 6l7 5 7-5" },
+  { path: "how-to", text: "How do I …", key: "h", page: HowTo, picture: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14zM8 8a2 2 0 1 1 2.500 2c-.4.2-.5.5-.5 1.200M10 14h.01" },
   { path: "api", text: "HTTP API", key: "p", page: Doors, picture: "M7 6l-4 4 4 4M13 6l4 4-4 4M11 4l-2 12" },
 ];
 const DETAILS = { machine: Machine, job: Job, cycle: Cycle };

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 from fastapi import FastAPI
 
+from engine import attention
 from services.gateway.routes.static_files import FOR_EVER, WEB, StaticFiles, add_routes, is_page
 
 ROOT = Path(__file__).parents[3]
@@ -144,3 +145,18 @@ def test_which_paths_are_the_pages_own():
     assert is_page("/ui/1/app.js")
     assert not is_page("/v1/pool")
     assert not is_page("/docs")
+
+
+def test_the_answers_of_the_dashboard_are_those_of_the_documentation():
+    """And every page that a finding names is there, with its section."""
+    docs = ROOT / "docs"
+    mend = "cp docs/how-to.md services/gateway/web/how-to.txt"
+    assert (WEB / "how-to.txt").read_text() == (docs / "how-to.md").read_text(), mend
+    source = Path(attention.__file__).read_text()
+    named = set(re.findall(r'"([a-z-]+\.md(?:#[a-z-]+)?)"', source))
+    assert len(named) > 5
+    for name in named:
+        page, _, section = name.partition("#")
+        headings = re.findall(r"^#+ (.*)$", (docs / page).read_text(), re.M)
+        slugs = {re.sub(r"[^a-z0-9_-]", "", heading.lower().replace(" ", "-")) for heading in headings}
+        assert not section or section in slugs, name

@@ -19,7 +19,7 @@ function place({ page, name, ...query }) {
 function words(help) {
   const [file, section] = help.split("#");
   const said = (section ?? file.replace(/\.md$/, "")).replaceAll("-", " ");
-  return { page: `docs/${file}`, title: said.charAt(0).toUpperCase() + said.slice(1) };
+  return { page: `docs/${file}`, title: said.charAt(0).toUpperCase() + said.slice(1), to: file === "how-to.md" && section ? href(["how-to", section]) : "" };
 }
 
 export function Attention() {
@@ -45,5 +45,5 @@ function Finding({ one }) {
   return html`<li>
     <span class="dot ${TONES[one.level] ?? TONES.note}" aria-hidden="true"></span>
     <div><p><span class="unseen">${one.level}: </span>${to ? html`<a href=${to}>${one.text}</a>` : one.text}</p>
-      ${(one.command || help) && html`<p class="soft">${one.command && html`<code>${one.command}</code>`}${one.command && help && " · "}${help && html`<span title=${help.page}>${help.title} (${help.page})</span>`}</p>`}</div></li>`;
+      ${(one.command || help) && html`<p class="soft">${one.command && html`<code>${one.command}</code>`}${one.command && help && " · "}${help && (help.to ? html`<a href=${help.to}>${help.title}</a>` : html`<span>${help.title} (${help.page})</span>`)}</p>`}</div></li>`;
 }
