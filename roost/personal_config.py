@@ -84,6 +84,11 @@ def tool_config(
     return load_config(subsystem=subsystem, local_name=local_name, overrides=overrides)
 
 
+def is_meant() -> bool:
+    """Whether commands on this machine speak of a personal pool. Raises ClientError."""
+    return _is_spoken_of(described())
+
+
 def _is_spoken_of(personal: Mapping[str, object]) -> bool:
     """Whether commands ask the personal pool, which said `personal` of itself; one that is down is meant where there is
     its file, and none of another pool."""

@@ -20,8 +20,9 @@ import msgpack
 from shared import private_files
 from shared.disk_space import is_full
 from shared.errors import RetryableError
+from shared.stored_versions import STARTD_JOURNAL
 
-_SCHEMA = 1
+SCHEMA = STARTD_JOURNAL
 
 
 class JournalFull(RetryableError):
@@ -41,11 +42,11 @@ class Journal:
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA wal_autocheckpoint = 200")  # little is kept, and a long log takes room from others
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _SCHEMA):
-            raise ValueError(f"{path} was written by another release (schema {version}, this one reads {_SCHEMA})")
+        if version not in (0, SCHEMA):
+            raise ValueError(f"{path} was written by another release (schema {version}, this one reads {SCHEMA})")
         for table in self.TABLES:
             self._db.execute(f"CREATE TABLE IF NOT EXISTS {table} (key TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID")
-        self._db.execute(f"PRAGMA user_version = {_SCHEMA}")
+        self._db.execute(f"PRAGMA user_version = {SCHEMA}")
         self._db.execute("CREATE TABLE IF NOT EXISTS identity (id TEXT)")
         if self._db.execute("SELECT count(*) FROM identity").fetchone() == (0,):
             self._db.execute("INSERT INTO identity VALUES (?)", (secrets.token_hex(8),))

@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
-VERSION: Final = 1
+from shared.stored_versions import IDENTITIES
+
+VERSION: Final = IDENTITIES
 #: Digits of a digest that name a join token.
 ID_DIGITS: Final = 12
 #: Join tokens that are over are remembered for so long, to say why they do not work; and who was revoked, to be held

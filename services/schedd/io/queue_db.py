@@ -23,8 +23,9 @@ from services.schedd.core.claim import Claim
 from shared import disk_space, private_files
 from shared.counters import Durations
 from shared.errors import PermanentError
+from shared.stored_versions import JOB_QUEUE
 
-SCHEMA: Final = 2
+SCHEMA: Final = JOB_QUEUE
 _TABLES: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE clusters (

@@ -1,0 +1,33 @@
+"""Versions of what daemons keep, by its name: what a release writes. It reads these and earlier ones, and refuses later
+ones, so that going back to an earlier release harms nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+JOB_QUEUE: Final = 2  # user_version of job_queue.db
+STARTD_JOURNAL: Final = 1  # user_version of the startd's database
+JOURNAL: Final = 1  # `version` in the table meta
+IDENTITIES: Final = 1  # `version` in registrar.json
+BACKUP: Final = 1  # `format` in a backup's manifest
+
+VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "job queue": JOB_QUEUE,
+        "startd journal": STARTD_JOURNAL,
+        "journal": JOURNAL,
+        "identities": IDENTITIES,
+        "backup": BACKUP,
+    }
+)
+
+
+def newer(found: Mapping[str, int]) -> list[str]:
+    """What of this is of a later release, in words; empty: this release reads all of it."""
+    return [
+        f"{name} of version {version}, of which this release reads {VERSIONS.get(name, 0)}"
+        for name, version in sorted(found.items())
+        if version > VERSIONS.get(name, 0)
+    ]
