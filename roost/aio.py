@@ -148,6 +148,15 @@ class AsyncClient:
         """How each HAD stands: shared.messages.had.HadStanding, and `silent`: why one does not answer."""
         return list((await self._json("GET", "/v1/had"))["hads"])
 
+    async def daemons_health(self) -> dict[str, Any]:
+        """How daemons do and what waits in their queues: docs/api.md, /v1/daemons/health."""
+        return dict(await self._json("GET", "/v1/daemons/health"))
+
+    async def attention(self) -> dict[str, Any]:
+        """What needs attention, as the dashboard's overview shows it: `findings`, and `hidden`, the parts that you may
+        not see."""
+        return dict(await self._json("GET", "/v1/attention"))
+
     async def job_totals(self, schedd: str = "") -> dict[str, int]:
         """Jobs in the queue by status name."""
         return dict(await self._json("GET", "/v1/jobs/totals", {"schedd": schedd}))

@@ -139,6 +139,15 @@ class Client:
         """How each HAD stands: shared.messages.had.HadStanding, and `silent`: why one does not answer."""
         return list((self._json("GET", "/v1/had"))["hads"])
 
+    def daemons_health(self) -> dict[str, Any]:
+        """How daemons do and what waits in their queues: docs/api.md, /v1/daemons/health."""
+        return dict(self._json("GET", "/v1/daemons/health"))
+
+    def attention(self) -> dict[str, Any]:
+        """What needs attention, as the dashboard's overview shows it: `findings`, and `hidden`, the parts that you may
+        not see."""
+        return dict(self._json("GET", "/v1/attention"))
+
     def job_totals(self, schedd: str = "") -> dict[str, int]:
         """Jobs in the queue by status name."""
         return dict(self._json("GET", "/v1/jobs/totals", {"schedd": schedd}))

@@ -43,6 +43,7 @@ NEEDS: Final[Mapping[str, Level]] = MappingProxyType(
         "audit": Level.ADMINISTRATOR,
         "identities": Level.ADMINISTRATOR,
         "enroll": Level.NONE,  # for who has a join token, which the registrar looks at
+        "health": Level.READ,
         "config": Level.READ,
         "config.set": Level.WRITE,  # and what SETTABLE_ATTRS_<LEVEL> of the daemon says, which nobody sets over HTTP
         "reconfig": Level.ADMINISTRATOR,

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "transfer-data": ("transfer_data", "fetch the output of jobs submitted with -spool"),
     "status": ("status", "slots and daemons of the pool"),
     "top": ("top", "the pool in a terminal, live"),
+    "doctor": ("doctor", "whether the pool is well, and what to do where it is not"),
     "had": ("had", "who leads, and how the daemons that choose the active negotiator stand"),
     "userprio": ("userprio", "users' priorities and usage"),
     "vacate": ("machines", "end the claims of slots"),
@@ -59,6 +60,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("events", "follow what happens in the pool"),
     "import": ("import_pool", "take over the priorities and the queue of an HTCondor pool"),
     "config-val": ("config_val", "what the configuration says, and where"),
+    "support-bundle": ("support_bundle", "one file for who helps from afar, without secrets"),
+    "backup": ("backup", "copy what a pool keeps, while it works"),
+    "restore": ("backup", "put a backup back, in a new place"),
+    "upgrade": ("upgrade", "which releases run, and in which order to restart daemons with a new one"),
     "adstash": ("adstash", "export the histories of jobs to Elasticsearch, OpenSearch or files"),
     "dead-letters": ("dead_letters", "messages that no daemon could take"),
     "enroll": ("enroll", "give a daemon of this machine a user of the broker, by a join token; make join tokens"),
@@ -80,11 +85,12 @@ TOPICS: dict[str, tuple[str, str]] = {
         "transfer-data store-cred",
     ),
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
-    "pool": ("what is in the pool", "status stats top had userprio who ping dashboard events"),
+    "pool": ("what is in the pool", "status stats top doctor had userprio who ping dashboard events"),
     "machines": ("machines and daemons", "setup vacate drain undrain off on reconfig restart update-machine-ad power"),
     "administration": (
         "configuration, access, what went wrong",
-        "config-val import gpu-discovery adstash token enroll identities gateway-key dead-letters",
+        "config-val import gpu-discovery backup restore upgrade support-bundle "
+        "adstash token enroll identities gateway-key dead-letters",
     ),
     "shell": ("the command itself", "completion condor-names version"),
 }

@@ -31,6 +31,7 @@ from services.gateway.routes import (
     dashboard,
     events,
     files,
+    health,
     identities,
     jobs,
     journal,
@@ -80,6 +81,7 @@ _ROUTES: Final = (
     tokens,
     identities,
     administration,
+    health,
     dashboard,
 )
 

@@ -8,13 +8,14 @@ waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from services.journal.pool_sampler import PoolSampler
 from services.journal.queries import JournalQueries
 from services.journal.recorder import PREFETCH, Recorder
-from services.journal.store import JournalUnavailable, Store, url_of
+from services.journal.store import VERSION, JournalUnavailable, Store, url_of
 from shared.bus.api import Subscription
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
@@ -43,6 +44,7 @@ class Journal(Daemon):
 
     subsystem: ClassVar[str] = "JOURNAL"
     uses_store: ClassVar[bool] = False
+    keeps: ClassVar[Mapping[str, int]] = MappingProxyType({"journal": VERSION})
     at_start: ClassVar[tuple[str, ...]] = ("ROOST_JOURNAL_URL",)
 
     def __init__(self, context: Context) -> None:

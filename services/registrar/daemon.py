@@ -12,13 +12,14 @@ import asyncio
 import secrets
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from services.registrar import registry_file
 from services.registrar.broker_admin import BrokerAdmin, BrokerUnavailable, vhost_of
 from services.registrar.core.attempts import Attempts
-from services.registrar.core.registry import ID_DIGITS, Identity, JoinToken, Refused, Registry
+from services.registrar.core.registry import ID_DIGITS, VERSION, Identity, JoinToken, Refused, Registry
 from shared.bus.definitions import split_user, user_of
 from shared.bus.statements import public_texts
 from shared.bus.topology import ROLES
@@ -57,6 +58,7 @@ class Registrar(AuxiliaryDaemon):
     subsystem: ClassVar[str] = "REGISTRAR"
     my_type: ClassVar[str] = "Registrar"
     uses_store: ClassVar[bool] = False
+    keeps: ClassVar[Mapping[str, int]] = MappingProxyType({"identities": VERSION})
     at_start: ClassVar[tuple[str, ...]] = ("REGISTRAR_BROKER_API_FILE", "REGISTRAR_JOIN_TOKENS_FILE")
 
     def __init__(self, context: Context) -> None:

@@ -11,9 +11,10 @@ import json
 import os
 import sqlite3
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from engine.queue import late_materialization
@@ -35,7 +36,7 @@ from services.schedd.io.imports import Imports
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.late_materialization import LateMaterialization
 from services.schedd.io.queries import Queries, ResourceRequests, parse_ids
-from services.schedd.io.queue_db import QueueDamaged, QueueDatabase, rows
+from services.schedd.io.queue_db import SCHEMA, QueueDamaged, QueueDatabase, rows
 from services.schedd.io.runs import Runs
 from services.schedd.io.scheduler_universe import SchedulerUniverse
 from services.schedd.io.ssh_to_job import SshToJob
@@ -90,6 +91,7 @@ class Schedd(Daemon):
 
     subsystem: ClassVar[str] = "SCHEDD"
     uses_store: ClassVar[bool] = False
+    keeps: ClassVar[Mapping[str, int]] = MappingProxyType({"job queue": SCHEMA})
     at_start: ClassVar[tuple[str, ...]] = (
         *("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*", "SCHEDD_CRON_*", "SEC_CREDENTIAL_DIRECTORY_OAUTH"),
     )

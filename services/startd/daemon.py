@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from services.startd import settings, timers
@@ -46,7 +47,7 @@ from services.startd.forkserver.client import ForkServer
 from services.startd.isolation import scratch_dirs
 from services.startd.isolation.job_view import private_places
 from services.startd.isolation.manager import IsolationManager, make_isolation_manager
-from services.startd.journal import Journal
+from services.startd.journal import SCHEMA, Journal
 from services.startd.journal_writer import JournalWriter
 from services.startd.lease_keeper import LeaseKeeper
 from services.startd.machine.detection import RealMachine, Source, take_inventory
@@ -105,6 +106,7 @@ class Startd(Daemon):
 
     subsystem: ClassVar[str] = "STARTD"
     uses_store: ClassVar[bool] = False
+    keeps: ClassVar[Mapping[str, int]] = MappingProxyType({"startd journal": SCHEMA})
     at_start: ClassVar[tuple[str, ...]] = (
         "NUM_CPUS",
         "COUNT_HYPERTHREAD_CPUS",
@@ -360,6 +362,9 @@ class Startd(Daemon):
             self._shared.publisher.close()
         if self._journal_writer is not None:
             self._journal_writer.close()
+
+    def troubles(self) -> list[str]:
+        return self._shared.isolation.troubles() if self._shared is not None else []
 
     def ready(self) -> str:
         return "" if self._started else "its slots to be set up"

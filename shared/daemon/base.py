@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from shared.config import Config
@@ -29,6 +30,8 @@ class Daemon(ABC):
     can_be_off: ClassVar[bool] = True
     #: Whether it keeps anything in Redis; else it has no connection to it, and no user there.
     uses_store: ClassVar[bool] = True
+    #: What it keeps on disk that has a version of its own, by name: another release reads it or refuses.
+    keeps: ClassVar[Mapping[str, int]] = MappingProxyType({})
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -70,6 +73,10 @@ class Daemon(ABC):
     def ready(self) -> str:
         """Empty when the daemon does its work; else what it waits for (shown by /readyz)."""
         return ""
+
+    def troubles(self) -> list[str]:
+        """What it does its work without, though it should not have to: what that is, and the mend. A line each."""
+        return []
 
     def role(self) -> str:
         """`leader`, `passive`, or empty where there is no such thing."""

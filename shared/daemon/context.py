@@ -16,6 +16,7 @@ from shared.bus.api import Bus
 from shared.config import Config
 from shared.config.dynamic import Dynamic
 from shared.daemon.clock import Clock, SystemClock
+from shared.daemon.lag import LoopLag
 from shared.daemon.process_usage import ProcessUsage
 from shared.daemon.shutdown_expression import Shutdown
 from shared.messages.base import new_id
@@ -48,3 +49,5 @@ class Context:
     #: Measures the process; None where it is not this daemon's to speak of, as in a simulation.
     usage: ProcessUsage | None = None
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)  # give metrics `registry=context.metrics`
+    #: Measures the event loop; None where nobody does: without a port for health, and in a personal pool.
+    lag: LoopLag | None = None

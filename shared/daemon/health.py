@@ -72,7 +72,7 @@ class HealthServer:
         self.set_up = False
         self._runner: web.AppRunner | None = None
         registry = daemon.context.metrics
-        self._lag = LoopLag(partial(_tell, daemon.context.log))
+        self._lag = daemon.context.lag = LoopLag(partial(_tell, daemon.context.log))
         registry.register(_Own(daemon, self._lag))
         ProcessCollector(registry=registry)
 
@@ -105,7 +105,7 @@ class HealthServer:
         answer = report(self._daemon)
         if not self.set_up and answer["ready"]:
             answer |= {"ready": False, "waiting_for": ["setup"]}
-        answer["loop"] = _loop(self._lag)
+        answer["loop"] = loop_report(self._lag)
         return web.json_response(answer, status=200 if answer["ready"] else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
@@ -124,7 +124,7 @@ def _tell(log: structlog.stdlib.BoundLogger, held: Held, more: int) -> None:
     )
 
 
-def _loop(lag: LoopLag) -> dict[str, Any]:
+def loop_report(lag: LoopLag) -> dict[str, Any]:
     """How often one piece of work kept the event loop for longer than it may, and the last time."""
     found: dict[str, Any] = {"held": lag.long, "longer_than_s": LONG_S}
     if lag.last is not None:
@@ -165,7 +165,7 @@ class _Own(MetricSource):
         yield histogram("roost_daemon_loop_held_seconds", text, self._lag.held)
         text = f"Times that it was more than {LONG_S:g} s, by the function that was at work"
         yield counters("roost_daemon_loop_held_by_function", text, ["function"], self._lag.long_by.by_name)
-        disks = _disks({"spool": context.spool, "execute": context.execute})
+        disks = disk_sizes({"spool": context.spool, "execute": context.execute})
         labels = ["directory"]
         yield gauges(
             "roost_daemon_disk_free_bytes", "Free where it writes", labels, {(k,): v[0] for k, v in disks.items()}
@@ -214,7 +214,7 @@ def _of_store(store: StoreHealth) -> Iterable[Metric]:
     yield counters("roost_store_call_failures", text, ["call"], store.failed.by_name)
 
 
-def _disks(folders: Mapping[str, Path]) -> dict[str, tuple[int, int]]:
+def disk_sizes(folders: Mapping[str, Path]) -> dict[str, tuple[int, int]]:
     """Free bytes and size of the disks that these are on; a folder that is not there is left out."""
     found = {}
     for name, folder in folders.items():

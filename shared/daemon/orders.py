@@ -17,6 +17,7 @@ from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.config_query import describe_config
 from shared.daemon.config_set import set_config
+from shared.daemon.health_told import tell_health
 from shared.daemon.lifecycle import install_user_maps
 from shared.daemon.off_mark import clear_off_mark, mark_off
 from shared.errors import PermanentError, RoostError
@@ -62,7 +63,8 @@ async def handle_order(daemon: Daemon, envelope: Envelope, ads: Advertiser | Non
         return Failure(code="bad-request", reason=f"a {daemon.subsystem.lower()} does not answer {body.type}")
     context = daemon.context
     if isinstance(body, AskConfig):
-        return await asyncio.to_thread(describe_config, context.config, body)
+        told = await asyncio.to_thread(describe_config, context.config, body)
+        return told.model_copy(update={"health": await tell_health(daemon)}) if body.health else told
     context.log.info("ordered", order=body.type, by=body.by[:200])
     try:
         if isinstance(body, Reconfigure):

@@ -6,10 +6,12 @@ dead-lettered, never guessed."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
@@ -80,6 +82,23 @@ def message(cls: M) -> M:
 def catalogue() -> dict[tuple[str, int], type[Message]]:
     """All known message types by (type, version)."""
     return dict(_REGISTRY)
+
+
+@cache
+def known_types() -> list[str]:
+    """What this release knows, as "type/version", sorted."""
+    return sorted(f"{kind}/{version}" for kind, version in _REGISTRY)
+
+
+@cache
+def protocol() -> str:
+    """A digest of all messages with their fields: daemons with the same one speak alike. Of those with another one it
+    only says that: fields are added, and old and new ones understand each other (shared.messages.compatibility)."""
+    said = ";".join(
+        f"{kind}/{version}:" + ",".join(f"{name}{'!' * one.is_required()}" for name, one in cls.model_fields.items())
+        for (kind, version), cls in sorted(_REGISTRY.items())
+    )
+    return hashlib.sha256(said.encode()).hexdigest()[:12]
 
 
 def new_id() -> str:

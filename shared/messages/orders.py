@@ -41,6 +41,7 @@ class AskConfig(Message):
     type: ClassVar[str] = "daemon.config"
     names: list[str] = []
     pattern: str = ""  # a shell pattern of names: what is set that fits; with neither everything that is set
+    health: bool = False  # also how the daemon does, which one of an earlier release leaves out
 
 
 @message
@@ -50,6 +51,7 @@ class ConfigTold(Message):
 
     type: ClassVar[str] = "daemon.config-told"
     macros: list[dict[str, Any]] = []
+    health: dict[str, Any] = {}  # where that was asked for: shared.daemon.health_told
 
 
 @message

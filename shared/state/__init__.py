@@ -7,7 +7,7 @@ from pathlib import Path
 from shared.state.api import ScriptError, StaleEpoch, Store, StoreHealth, StoreInUse, StoreUnavailable, Unconfirmed
 from shared.state.none import NoStore
 from shared.state.urls import BadUrl, parse
-from shared.tls import ClientTls
+from shared.tls import ClientTls, TlsTrouble
 
 __all__ = [
     "BadUrl",
@@ -20,6 +20,7 @@ __all__ = [
     "StoreUnavailable",
     "Unconfirmed",
     "open_store",
+    "try_store",
 ]
 
 
@@ -44,6 +45,24 @@ def open_store(url: str = "auto", pool_dir: Path | None = None, *, tls: ClientTl
         return PrivateRedis(pool_dir)
     tls, url = (tls or ClientTls()).for_url(url)
     return RedisStore(parse(url), tls=tls)
+
+
+async def try_store(url: str, tls: ClientTls) -> tuple[str, str]:
+    """Why the Redis of this URL can not be used, in words without a password, and its release; both may be empty: it
+    can be used, and the release is not told to this user."""
+    from shared.state.redis_store import RedisStore
+
+    try:
+        tls, plain = tls.for_url(url)
+        store = RedisStore(parse(plain), timeout_s=5.0, tls=tls)
+    except (BadUrl, TlsTrouble, ValueError) as error:
+        return str(error), ""
+    try:
+        return "", await store.release()
+    except (StoreUnavailable, TlsTrouble) as error:
+        return str(error), ""
+    finally:
+        await store.stop()
 
 
 def _kind_of(pool_dir: Path | None, *, installed: bool) -> str:

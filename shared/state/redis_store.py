@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -191,6 +192,31 @@ class RedisStore:
                 return None
             if str(error).lower().startswith("unknown command"):
                 raise ScriptError(f"Redis at {self._url.shown}: {OLD}") from error
+            raise
+
+    async def release(self) -> str:
+        """The server's release, as "7.2.4"; empty where this user may not ask for it and it is at least Redis 7. Raises
+        StoreUnavailable, also for one that is too old to be asked otherwise."""
+        try:
+            told = await self._once(lambda: self._client.info("server"))
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, exceptions.NoPermissionError):
+                raise
+        except exceptions.ResponseError as error:
+            raise self._unavailable(error) from error
+        else:
+            return str(told.get("redis_version", ""))
+        with contextlib.suppress(exceptions.ResponseError):
+            await self._once(partial(self._called_nothing))
+        return ""
+
+    async def _called_nothing(self) -> None:
+        """Raises ResponseError, as there is no such function, and StoreUnavailable where there are none at all."""
+        try:
+            await self._client.execute_command("FCALL", f"{PREFIX}none", 0)
+        except exceptions.ResponseError as error:
+            if str(error).lower().startswith("unknown command"):
+                raise self._lacking(OLD) from error
             raise
 
     # How

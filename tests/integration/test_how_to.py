@@ -76,12 +76,14 @@ EXPECTED = {
 
 
 def test_a_pool_is_backed_up_and_restored(tmp_path):
-    """One of its own, as it is stopped."""
+    """One of its own, while it works."""
     pool = EmbeddedPool(tmp_path / "pool")
     (pool.directory / "config").write_text("")
     try:
         pool.start("-cpus", "1")
-        assert "restored/config" in "".join(run(pool, commands, tmp_path) for commands in RUN[LAST])
+        said = "".join(run(pool, commands, tmp_path) for commands in RUN[LAST])
+        assert "pool-backup is whole" in said
+        assert {"config", "spool", "token"} <= {one.name for one in (tmp_path / "restored").iterdir()}
     finally:
         pool.close()
 

@@ -42,6 +42,38 @@ class Hierarchies:
         return self.unified is not None or bool(self.old)
 
 
+def explain_trouble(found: Hierarchies, base: str) -> str:
+    """What jobs lack with these hierarchies, why, and the mend; empty: nothing. base: BASE_CGROUP; empty: nobody wants
+    cgroups."""
+    if not base:
+        return ""
+    delegate = (
+        "the startd has to be given a part of the tree: Delegate=yes in its systemd unit, or in a container a writable "
+        "/sys/fs/cgroup (docker: --cgroupns=private and --privileged, or compose's cgroup: private)"
+    )
+    if not found:
+        return (
+            f"jobs are held to no limits of memory and processes and may outlive their slot, as it has no cgroups "
+            f"({found.trouble}): {delegate}; or set BASE_CGROUP to nothing to do without"
+        )
+    if found.unified is not None and not found.old:
+        lacks = [name for name in CONTROLLERS if name not in found.controllers]
+        if lacks:
+            return (
+                f"jobs are not held to their {' and '.join(lacks)}, as cgroup v2 at {found.unified} hands on only "
+                f"{', '.join(sorted(found.controllers)) or 'nothing'}: {delegate}"
+            )
+        return ""
+    lacks = [name for name in CONTROLLERS if name not in found.old and name not in found.controllers]
+    if lacks:
+        return (
+            f"jobs are not held to their {' and '.join(lacks)}, as neither version of cgroups has them for us "
+            f"({found.trouble or 'they are not mounted'}): mount them, or boot with "
+            "systemd.unified_cgroup_hierarchy=1, which has all in version 2"
+        )
+    return ""
+
+
 def mounted_hierarchies(mountinfo: str) -> tuple[Path | None, dict[str, Path]]:
     """Where cgroups are mounted, from the text of /proc/self/mountinfo: of version 2, and of version 1 by
     controller."""

@@ -24,7 +24,7 @@ from services.startd.forkserver import kernel
 from services.startd.forkserver.cgroup import Cgroup
 from services.startd.forkserver.client import ForkServer
 from services.startd.isolation import host_capabilities, job_view, scratch_dirs
-from services.startd.isolation.cgroups import Cgroups, Hierarchies, Use, prepare_hierarchies
+from services.startd.isolation.cgroups import Cgroups, Hierarchies, Use, explain_trouble, prepare_hierarchies
 from services.startd.isolation.scratch_volumes import ScratchVolumes, Violation, over_measure, over_volume
 from shared.classad import ClassAd
 
@@ -94,6 +94,13 @@ class IsolationManager:
             grants = job_view.find_grants(self.rules.read_paths, self.rules.write_paths, private)
             self._host = replace(self._host, grants=grants)
         return self._host
+
+    def troubles(self) -> list[str]:
+        """What jobs lack that a startd which is root should give them, with the mend."""
+        if not self._host.root:
+            return []
+        found = explain_trouble(self.cgroups.hierarchies, self.rules.base_cgroup)
+        return [found] if found else []
 
     def separation(self) -> Separation:
         """What stands between this startd and its jobs, as it was a moment ago."""

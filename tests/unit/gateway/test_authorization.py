@@ -26,6 +26,7 @@ TABLE = {
     "audit": "ADMINISTRATOR",
     "identities": "ADMINISTRATOR",
     "enroll": "NONE",  # a join token is looked at instead
+    "health": "READ",
     "config": "READ",
     "config.set": "WRITE",
     "reconfig": "ADMINISTRATOR",

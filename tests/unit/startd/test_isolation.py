@@ -124,6 +124,30 @@ def test_an_empty_base_is_none_and_not_the_default():
     assert not cgroups.prepare_hierarchies("", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
 
 
+V1 = {name: Path("/sys/fs/cgroup", name, "htcondor") for name in ("memory", "cpu", "pids")}
+V2 = Path("/sys/fs/cgroup/htcondor")
+ALL = frozenset(V1)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (cgroups.Hierarchies(trouble="no cgroups are mounted"), ["no cgroups are mounted", "Delegate=yes"]),
+        (cgroups.Hierarchies(V2, frozenset({"pids"})), ["memory and cpu", "cgroup v2", "Delegate=yes"]),
+        (cgroups.Hierarchies(None, frozenset(), {"cpu": V1["cpu"]}), ["memory and pids", "unified_cgroup_hierarchy=1"]),
+        (cgroups.Hierarchies(V2, ALL), []),
+        (cgroups.Hierarchies(None, frozenset(), V1), []),
+        (cgroups.Hierarchies(V2, frozenset({"pids"}), {"memory": V1["memory"], "cpu": V1["cpu"]}), []),
+    ],
+)
+def test_a_machine_whose_cgroups_are_set_up_wrong_is_told_with_the_mend(found, words):
+    said = cgroups.explain_trouble(found, "htcondor")
+    assert bool(said) == bool(words)
+    for word in words:
+        assert word in said
+    assert cgroups.explain_trouble(found, "") == ""
+
+
 @pytest.mark.parametrize("text", ["../up", "a/../b", "./here"])
 def test_a_base_that_leads_elsewhere_is_refused(text):
     with pytest.raises(BadIsolationSetting, match="BASE_CGROUP"):
