@@ -18,7 +18,7 @@ def queue_faults(schedd: Schedd) -> list[str]:
             wrong.append(f"{job.id} is offered while {job.status!r}")
         if job.ad.eval("JobStatus") not in (int(job.status),) and "JobStatus" in job.ad:
             wrong.append(f"{job.id}: its ad says {job.ad.eval('JobStatus')}, the table {job.status!r}")
-        if job.shadow is not None and job.shadow.claim not in schedd.claim_table.claims:
+        if job.shadow is not None and not job.nodes and job.shadow.claim not in schedd.claim_table.claims:
             wrong.append(f"{job.id} has a run without a claim")
     for name, count in table.counts.items():
         for status, number in count.by_status.items():

@@ -15,6 +15,7 @@ from engine.reasons import POLICIES, SLOTS, Amount, blockers, nearest, wait
 from engine.reasons import slots as so_many
 from shared.classad import ClassAd
 
+PARALLEL_UNIVERSE: Final = 11
 STATES: Final = {
     1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "transferring output", 7: "suspended",
 }  # fmt: skip
@@ -95,7 +96,7 @@ def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) ->
     return JobReport(
         job=name_of(job),
         state=state,
-        verdict=_verdict(job, state, counts, capacity, last, short, needs, found),
+        verdict=_of_all(job, state, _verdict(job, state, counts, capacity, last, short, needs, found)),
         blocked_by=blockers(code, counts) if state == "idle" else (),
         slots=len(slots),
         capacity=capacity,
@@ -174,6 +175,14 @@ def _verdict(
     if cause == "slot-requirements":
         return "Slots satisfy its Requirements, but none accepts it: it does not run as things are."
     return _impossible(needs, found)
+
+
+def _of_all(job: ClassAd, state: str, verdict: str) -> str:
+    """The sentence of a parallel job, which starts on all of its machines or on none."""
+    wanted, had = int(_number(job, "MaxHosts")), int(_number(job, "CurrentHosts"))
+    if state != "idle" or job.eval("JobUniverse") != PARALLEL_UNIVERSE or job.eval_string("RoostMatchedSlot"):
+        return verdict
+    return f"It has {had} of {wanted} machines, and starts when it has all. As for the others: {verdict}"
 
 
 def _impossible(needs: Requirements, found: tuple[Suggestion, ...]) -> str:

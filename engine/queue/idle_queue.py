@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-#: (-JobPrio, cluster, proc): sorts ascending, first to start first.
-Key = tuple[int, int, int]
+#: (-JobPrio, cluster, proc), and the number of the node of a parallel job: sorts ascending, first to start first.
+Key = tuple[int, ...]
 
 #: Removed entries in front of a list are given back when they are so many, and half of it.
 COMPACT_AT = 64
 
 
-def key_of(priority: int, cluster: int, proc: int) -> Key:
-    return (-priority, cluster, proc)
+def key_of(priority: int, cluster: int, proc: int, node: int = -1) -> Key:
+    return (-priority, cluster, proc) if node < 0 else (-priority, cluster, proc, node)
 
 
 @dataclass(slots=True)

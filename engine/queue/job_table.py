@@ -8,6 +8,7 @@ from typing import Final
 from engine.queue.autoclusters import AutoclusterChanges, Autoclusters
 from engine.queue.idle_queue import IdleQueue, Key, key_of
 from engine.queue.jobs import STATUS_NAMES, WAITING, Cluster, Job, JobId, JobStatus
+from engine.queue.parallel import make_nodes, renew
 from engine.queue.submitters import Count
 
 #: A job that asks for more cores than this never runs; sums of its kind would be no ClassAd numbers any more.
@@ -36,8 +37,12 @@ class JobTable:
         self.due_here: dict[JobId, None] = {}
 
     def get(self, job_id: JobId) -> Job | None:
+        """The job, or node of a parallel job, that an id names."""
         cluster = self.clusters.get(job_id.cluster)
-        return cluster.jobs.get(job_id.proc) if cluster is not None else None
+        job = cluster.jobs.get(job_id.proc) if cluster is not None else None
+        if job is None or job_id.node < 0:
+            return job
+        return job.nodes[job_id.node] if job_id.node < len(job.nodes) else None
 
     def jobs(self) -> Iterator[Job]:
         """All jobs in (cluster, proc) order, as far as the table stands still; a snapshot cluster by cluster."""
@@ -62,7 +67,9 @@ class JobTable:
             cluster.waiting += job.status in WAITING
             self.count(job.submitter).move(None, job.status, here=cluster.here)
             self.total += 1
-            self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + 1
+            if cluster.parallel:
+                job.nodes = make_nodes(job)
+            self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + job.size
             self.refresh(job)
 
     def count(self, submitter: str) -> Count:
@@ -78,10 +85,11 @@ class JobTable:
         job.ad["LastJobStatus"] = int(job.status)
         job.ad["JobStatus"] = int(status)
         job.ad["EnteredCurrentStatus"] = int(now)
-        self.count(job.submitter).move(job.status, status, here=job.cluster.here)
-        if change := (status in WAITING) - (job.status in WAITING):
-            job.cluster.waiting += change
-            self.note_due(job.cluster)
+        if job.whole is None:  # what is counted are jobs
+            self.count(job.submitter).move(job.status, status, here=job.cluster.here)
+            if change := (status in WAITING) - (job.status in WAITING):
+                job.cluster.waiting += change
+                self.note_due(job.cluster)
         job.status = status
         job.due = False
         if status == JobStatus.IDLE:
@@ -93,14 +101,19 @@ class JobTable:
         """Offer the job to claims and the negotiator, or not, as it is now."""
         if not job.startable:
             self.withdraw(job)
-            if job.status == JobStatus.IDLE and not job.due and job.has_start_rule:
+            if job.status == JobStatus.IDLE and not job.due and job.has_start_rule and job.whole is None:
                 self.undecided[job.id] = None
         elif job.cluster.here:
             self.due_here[job.id] = None
+        elif job.nodes:
+            for node in job.nodes:
+                self.refresh(node)
         elif job.idle_key is None:
             autocluster = self.autoclusters.assign(job)
-            self.sorting.note(job, autocluster)
-            job.idle_key = key_of(job.priority, job.cluster.id, job.proc)
+            if job.whole is not None:
+                job.whole.autocluster, job.whole.generation = autocluster, job.generation
+            self.sorting.note(job.whole or job, autocluster)
+            job.idle_key = key_of(job.priority, job.cluster.id, job.proc, job.node)
             queue = self.idle.get(job.submitter)
             if queue is None:
                 queue = self.idle[job.submitter] = IdleQueue()
@@ -115,6 +128,8 @@ class JobTable:
     def withdraw(self, job: Job) -> None:
         if job.cluster.here:
             self.due_here.pop(job.id, None)
+        for node in job.nodes:
+            self.withdraw(node)
         if job.idle_key is not None:
             self.idle[job.submitter].remove(job.autocluster, job.idle_key)
             job.idle_key = None
@@ -128,7 +143,15 @@ class JobTable:
         job.priority, job.submitter = priority, submitter
         job.generation = -1
         job.due = False
+        self.renew_nodes(job)
         self.refresh(job)
+
+    def renew_nodes(self, job: Job) -> None:
+        """Have the nodes of a parallel job, of which none has a run, follow what it is now."""
+        resting = [node for node in job.nodes if node.shadow is None]
+        for node in resting:
+            self.withdraw(node)
+        renew(job, resting)
 
     def forget(self, job: Job) -> bool:
         """The job is no more. True if it was the last of its cluster, which is gone then too: no factory gives it
@@ -137,7 +160,7 @@ class JobTable:
         self.count(job.submitter).move(job.status, None, here=job.cluster.here)
         self.total -= 1
         user = job.cluster.user
-        self.per_user[user] -= 1
+        self.per_user[user] -= job.size
         if not self.per_user[user]:
             del self.per_user[user]
         del job.cluster.jobs[job.proc]
@@ -174,7 +197,7 @@ class JobTable:
         not offered meanwhile. needed: see Autoclusters."""
         if not self.autoclusters.set_significant(names, needed):
             return []
-        waiting = [job for job in self.jobs() if job.idle_key is not None]
+        waiting = [one for job in self.jobs() for one in (job.nodes or (job,)) if one.idle_key is not None]
         for job in waiting:
             job.idle_key = None
         self.idle.clear()
@@ -183,7 +206,8 @@ class JobTable:
 
     def at(self, key: Key) -> Job:
         """The idle job that stands at this place of an idle queue."""
-        return self.clusters[key[1]].jobs[key[2]]
+        job = self.clusters[key[1]].jobs[key[2]]
+        return job.nodes[key[3]] if len(key) > 3 else job
 
     def weight(self, autocluster: int, first: Key) -> float:
         """What one job of an autocluster asks for, in cores: the weight of its demand."""
@@ -222,12 +246,14 @@ class JobTable:
                     found.append(f"job {job.id} stands in the place of job {number}.{proc}")
                 counted[job.submitter, job.status] = counted.get((job.submitter, job.status), 0) + 1
                 waiting += job.status in WAITING
-                offered += job.idle_key is not None
-                self._check_job(job, found)
+                for one in job.nodes or (job,):
+                    offered += one.idle_key is not None
+                    self._check_job(one, found)
             if waiting != cluster.waiting:
                 found.append(f"cluster {number}: {cluster.waiting} idle and held jobs are counted, {waiting} are there")
             total += len(cluster.jobs)
-            per_user[cluster.user] = per_user.get(cluster.user, 0) + len(cluster.jobs)
+            size = sum(job.size for job in cluster.jobs.values())
+            per_user[cluster.user] = per_user.get(cluster.user, 0) + size
         for submitter, count in self.counts.items():
             for status, number in count.by_status.items():
                 there = counted.pop((submitter, status), 0)
@@ -269,6 +295,6 @@ class JobTable:
             found.append(f"job {job.id} is {STATUS_NAMES[job.status]} and may not start, but an idle queue has it")
         queue = self.idle.get(job.submitter)
         bucket = queue.buckets.get(job.autocluster) if queue is not None else None
-        key = key_of(job.priority, job.cluster.id, job.proc)
+        key = key_of(job.priority, job.cluster.id, job.proc, job.node)
         if job.idle_key != key or bucket is None or key not in bucket:
             found.append(f"job {job.id} does not stand in the idle queue of {job.submitter} where it says")

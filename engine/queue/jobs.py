@@ -23,13 +23,15 @@ from shared.messages.claims import Usage
 
 
 class JobId(NamedTuple):
-    """ "cluster.proc"; proc -1 stands for the whole cluster."""
+    """ "cluster.proc"; proc -1 stands for the whole cluster. A run on a node of a parallel job goes by
+    "cluster.proc.node"."""
 
     cluster: int
     proc: int
+    node: int = -1
 
     def __str__(self) -> str:
-        return f"{self.cluster}.{self.proc}"
+        return f"{self.cluster}.{self.proc}" if self.node < 0 else f"{self.cluster}.{self.proc}.{self.node}"
 
     @classmethod
     def parse(cls, text: str) -> JobId:
@@ -42,6 +44,17 @@ class JobId(NamedTuple):
         if not proc.isascii() or not proc.isdigit() or len(proc) > 18:
             raise ValueError(f"{text[:40]!r} is no job id; want CLUSTER or CLUSTER.PROC, for instance 12.3")
         return cls(int(cluster), int(proc))
+
+    @classmethod
+    def of_run(cls, text: str) -> JobId:
+        """What a run goes by: "12.3", or "12.3.0" for one on a node of a parallel job. Raises ValueError."""
+        job, _, node = text.rpartition(".")
+        if "." not in job:
+            return cls.parse(text)
+        if not node.isascii() or not node.isdigit() or len(node) > 9:
+            raise ValueError(f"{text[:40]!r} is no run; want CLUSTER.PROC or CLUSTER.PROC.NODE")
+        cluster, proc, _ = cls.parse(job)
+        return cls(cluster, proc, int(node))
 
 
 class JobStatus(IntEnum):
@@ -103,6 +116,7 @@ START_RULES: Final = frozenset(
 
 #: Universes whose jobs the schedd itself runs, by JobUniverse.
 HERE: Final[Mapping[int, Literal["scheduler", "local"]]] = {7: "scheduler", 12: "local"}
+PARALLEL_UNIVERSE: Final = 11
 MAX_PRIORITY: Final = 2**31 - 1
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -156,10 +170,12 @@ class Cluster:
     entering: bool = False  # its jobs are still coming into the table
     raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
     here: Literal["", "scheduler", "local"] = ""  # the universe where the schedd itself runs its jobs, and no slot does
+    parallel: bool = False  # of the parallel universe: each of its jobs has a slot for each of its nodes
 
     def __post_init__(self) -> None:
         universe = self.ad.eval("JobUniverse")
         self.here = HERE.get(universe, "") if isinstance(universe, int) else ""
+        self.parallel = universe == PARALLEL_UNIVERSE
 
     @property
     def over(self) -> bool:
@@ -181,7 +197,12 @@ class Cluster:
 
 @dataclass(slots=True)
 class Job:
-    """One proc. `ad` holds what differs from the cluster, and is chained to the cluster's."""
+    """One proc. `ad` holds what differs from the cluster, and is chained to the cluster's.
+
+    A job of the parallel universe has `nodes`. Each is a Job of its own where slots are concerned: it is offered, gets
+    a claim and has a run as any other does. The job itself never is; it begins and ends with all of them
+    (services.schedd.core.parallel_universe).
+    """
 
     cluster: Cluster
     proc: int
@@ -192,16 +213,29 @@ class Job:
     autocluster: int = 0
     generation: int = -1  # of the significant attributes that `autocluster` belongs to
     shadow: Shadow | None = None  # the run under way, also while it is being torn down
-    idle_key: tuple[int, int, int] | None = None  # where it stands in the idle queue
+    idle_key: tuple[int, ...] | None = None  # where it stands in the idle queue
     cooling: bool = False  # waits after a failure; not offered meanwhile
     due: bool = False  # it has one of START_RULES, and was looked at: it may be offered
     waits_for: str = ""  # Claim.id of a claim whose slot is being emptied for it; not offered meanwhile
     refusals: int = 0  # by execution points, in a row
     sorted_as: int = 0  # the autocluster that was told of it
     idle_from: float = 0.0  # when it became able to start; 0: before this daemon did, and its ad tells to the second
+    nodes: list[Job] = field(default_factory=list)  # of a parallel job
+    whole: Job | None = None  # of a node: the job that it is a part of
+    node: int = -1  # of a node: its number, from 0
 
     @property
     def id(self) -> JobId:
+        return JobId(self.cluster.id, self.proc, self.node)
+
+    @property
+    def size(self) -> int:
+        """As how many jobs it counts where these are limited."""
+        return len(self.nodes) or 1
+
+    @property
+    def queued_id(self) -> JobId:
+        """What users know it by: of a node, the id of the whole job."""
         return JobId(self.cluster.id, self.proc)
 
     @property
@@ -214,6 +248,8 @@ class Job:
     def startable(self) -> bool:
         """Whether it may be offered to claims and the negotiator or, of the scheduler universe, be started here."""
         free = self.status == JobStatus.IDLE and self.shadow is None and not self.cooling and not self.waits_for
+        if self.whole is not None:
+            return free and self.whole.startable
         return free and (self.due or not self.has_start_rule)
 
     def number(self, name: str, default: float = 0) -> float:

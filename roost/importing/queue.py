@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from engine.queue.jobs import ACTIVE, STATUS_NAMES, JobStatus
 from roost.importing.classad_log import Log, LoggedAd
-from roost.submit.ads import RUN
+from roost.submit.ads import RUN, UNIVERSES
 from roost.submit.effects import TABLE, WithoutEffect, without_effect
 from shared.classad import ClassAd, ParseError
 from shared.classad.ad import Table
@@ -31,6 +31,7 @@ _KEY: Final = re.compile(r"0*([0-9]{1,15})\.(-?[0-9]{1,15})")
 _CLUSTER, _OWN = -1, (-2, -100)
 _SUBMITTED: Final = "SUBMIT_"
 #: What was of a run or of HTCondor's own daemons.
+PARALLEL: Final = UNIVERSES["parallel"]
 _RUN: Final = """
     ClusterId ProcId JobStatus CurrentHosts LastJobLeaseRenewal PublicClaimId PublicClaimIds StartdPrincipal
     TransferKey TransferSocket ShadowIpAddr GlobalJobId DelegatedProxyExpiration StageInStart StageInFinish
@@ -145,8 +146,9 @@ class _Reader:
         user, universe = self._user(first, line, number), first.eval("JobUniverse")
         access_point, qdate = first.eval("GlobalJobId"), first.eval("QDate")
         first.chain(None)
-        if universe not in RUN:
-            self._queue.left[f"of universe {universe}, which is not run here"] += len(jobs)
+        if universe not in RUN or (universe == PARALLEL and len(jobs) > 1):
+            why = "of a parallel job in several parts" if universe == PARALLEL else f"of universe {universe}"
+            self._queue.left[f"{why}, which is not run here"] += len(jobs)
             self._other.setdefault(universe, (line, []))[1].append(number)
             return
         name = access_point.partition("#")[0] if isinstance(access_point, str) else ""

@@ -13,6 +13,7 @@ import math
 import re
 import signal
 
+from engine.queue.parallel import NODE_MARK
 from roost.submit import quoting, vm
 from roost.submit.commands import (
     Attributes,
@@ -45,7 +46,7 @@ UNIVERSES = {
     "vm": 13,
 }
 #: Universes that execution points run.
-RUN = frozenset((UNIVERSES["vanilla"], UNIVERSES["vm"]))
+RUN = frozenset((UNIVERSES["vanilla"], UNIVERSES["parallel"], UNIVERSES["vm"]))
 #: Universes that the schedd itself runs, beside the queue.
 BESIDE = frozenset((UNIVERSES["scheduler"], UNIVERSES["local"]))
 _ZERO = (
@@ -98,6 +99,8 @@ def universe(c: Commands, out: Attributes) -> None:
             f"I don't know about the '{name}' universe", c.source("universe"), f"choose one of {', '.join(UNIVERSES)}"
         )
     out["JobUniverse"] = UNIVERSES[name] if cluster is None else cluster
+    if out["JobUniverse"] == UNIVERSES["parallel"]:
+        c.table.defaults = {**c.table.defaults, "node": NODE_MARK}  # every node puts its number there
     image = c.text("container_image")
     docker = (c.text("docker_image") or "").strip('"')
     if image and (docker or name == "docker"):

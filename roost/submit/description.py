@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roost.personal_config import tool_config
-from roost.submit.ads import BESIDE, RULES, RUN, SIMPLE, WRITES
+from roost.submit.ads import BESIDE, RULES, RUN, SIMPLE, UNIVERSES, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
 from roost.submit.effects import WithoutEffect, command_in_vain, read_in_vain, without_effect
 from roost.submit.queue_statement import QueueItems, parse
@@ -64,7 +64,13 @@ class DescribedCluster:
         """Why no pool of ours runs such jobs as they are meant; empty where it does."""
         number = self.attributes["JobUniverse"]
         if number not in RUN and number not in BESIDE:
-            return f"universe {number} is not run by this pool; use vanilla, docker, container, vm, scheduler or local"
+            known = "vanilla, docker, container, parallel, vm, scheduler or local"
+            return f"universe {number} is not run by this pool; use {known}"
+        if number == UNIVERSES["parallel"] and len(self.procs) > 1:
+            return (
+                "a cluster of the parallel universe has one job here, whose machines all have the same requirements: "
+                "say machine_count = N and queue once"
+            )
         told = (f"{row.command} has no effect: {row.told}" for row in self.without_effect() if row.refused)
         return "; ".join(dict.fromkeys(told))
 
@@ -359,6 +365,7 @@ def _table(place: SubmitContext, now: float) -> MacroTable:
         "day": time.strftime("%d", local),
         "submit_time": str(int(now)),
         "submit_file": place.file,
+        "node": "",
         "islinux": str(int(place.opsys == "LINUX")),
         "iswindows": str(int(place.opsys == "WINDOWS")),
         **_release(),

@@ -104,8 +104,8 @@ COMMANDS: Final = (
     ),
     Answer("there is no Java universe: the program is java, with its arguments", "jar_files java_vm_args"),
     Answer(
-        "there is no parallel universe: a job has one slot",
-        "machine_count parallel_script_shadow parallel_script_starter",
+        "no script runs before the nodes of a parallel job: let the executable begin with what is to be done",
+        "parallel_script_shadow parallel_script_starter",
     ),
     Answer(
         "it is of the standard universe",

@@ -35,6 +35,7 @@ from services.schedd.io.file_server import FileServer
 from services.schedd.io.imports import Imports
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.late_materialization import LateMaterialization
+from services.schedd.io.parallel_runs import ParallelRuns
 from services.schedd.io.queries import Queries, ResourceRequests, parse_ids
 from services.schedd.io.queue_db import SCHEMA, QueueDamaged, QueueDatabase, rows
 from services.schedd.io.runs import Runs
@@ -112,7 +113,8 @@ class Schedd(Daemon):
             folder / "sandboxes",
             Invariants("schedd", context),
         )
-        self.runs = Runs(self.updates)
+        self.parallel = ParallelRuns(self.updates)
+        self.runs = Runs(self.updates, self.parallel)
         self.claims = Claims(self.updates, self.runs)
         self.keepalive = Keepalive(self.updates, self.runs)
         credentials = Path(self.settings.credentials) if self.settings.credentials else folder / "credentials"
@@ -180,6 +182,7 @@ class Schedd(Daemon):
         for claim in self._stored_claims:
             self.claims.recover(claim)
         self._stored_claims = []
+        self.parallel.follow_recovered()
         self.updates.recovered()
         self._recovered.set()
         self.scheduler_universe.follow_recovered()
@@ -195,6 +198,7 @@ class Schedd(Daemon):
             "leases": self._keep_alive(),
             "scheduler-universe": self.scheduler_universe.run(),
             "idle-claims": self.claims.idle.run(),
+            "parallel-claims": self.claims.parallel.run(),
             "policies": self._look(),
             "factories": self.late_materialization.run(),
             "tidy": self._tidy(),
@@ -300,6 +304,7 @@ class Schedd(Daemon):
                 running.shadow = run
                 self.table.refresh(running)
         self.scheduler_universe.recover(str(self._meta.get("remove_with", "")))
+        self.parallel.recover(self._meta, self._stored_claims)
         await self._mend(now)
         last = found["last_event"][0][0] if found["last_event"] else 0
         self.updates.next_log = int(last) + 1

@@ -96,6 +96,7 @@ class Settings:
     job_start_delay_s: float = 0.0  # JOB_START_DELAY
     max_next_job_start_delay_s: float = 600.0  # MAX_NEXT_JOB_START_DELAY
     request_claim_timeout_s: float = 1800.0  # REQUEST_CLAIM_TIMEOUT
+    unused_claim_timeout_s: float = 600.0  # UNUSED_CLAIM_TIMEOUT
     max_shadow_exceptions: int = 2  # MAX_SHADOW_EXCEPTIONS
     #: START_SCHEDULER_UNIVERSE, MAX_RUNNING_SCHEDULER_JOBS_PER_OWNER, START_LOCAL_UNIVERSE
     scheduler_universe: Limits = field(default_factory=Limits)
@@ -126,6 +127,7 @@ class Settings:
         knobs = ScheddSettings.from_config(config)
         return cls(
             alive_interval_s=max(1, knobs.alive_interval),
+            unused_claim_timeout_s=knobs.unused_claim_timeout,
             max_alives_missed=int(_number(config, "MAX_CLAIM_ALIVES_MISSED", 6)),
             periodic_interval_s=knobs.periodic_expr_interval,
             update_interval_s=knobs.schedd_interval,

@@ -17,7 +17,7 @@ from shared.daemon.context import Context
 from shared.errors import RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Message
-from shared.messages.claims import ClaimLost, ClaimReady
+from shared.messages.claims import ClaimLost, ClaimReady, job_of
 from shared.messages.events import ClaimEnded, ClaimMade, SlotChanged
 
 #: Ads go out at once, but not more often than this: with many short jobs it bounds what the pool must listen to.
@@ -172,7 +172,7 @@ class Publisher:
                     from_state=before.state if before else "",
                     from_activity=before.activity if before else "",
                     owner=claim.submitter if claim else "",
-                    job_id=claim.run.partition("/")[0] if claim else "",
+                    job_id=job_of(claim.run) if claim else "",
                     reason=self._slot_manager.broken if slot.state is State.OWNER else "",
                 )
             )

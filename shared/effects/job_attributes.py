@@ -33,7 +33,6 @@ UNSET: Final = (
         "a job tells who submitted it (User), and nothing of the token",
         "AuthTokenSubject AuthTokenIssuer AuthTokenGroups AuthTokenScopes AuthTokenId",
     ),
-    Answer("there is no parallel universe: a job has one slot", "AllRemoteHosts ParallelShutdownPolicy"),
     Answer(
         "no execution point takes checkpoints of a job that goes on",
         "CkptArch CkptOpSys WantCheckpoint",

@@ -75,6 +75,44 @@ def executing(
     )
 
 
+def parallel_executing(job: JobId, at: float) -> Event:
+    """The programs of all nodes of a parallel job run."""
+    return event(1, job, at, {"ExecuteHost": "MPI_job"})
+
+
+def node_executing(job: JobId, at: float, node: int, host: str) -> Event:
+    """The program of one node of a parallel job runs."""
+    return event(14, job, at, {"ExecuteHost": f"<{host}>", "Node": node})
+
+
+def node_terminated(
+    job: JobId,
+    at: float,
+    node: int,
+    *,
+    exit_code: int | None,
+    exit_signal: int | None,
+    run: Usage,
+    resources: Sequence[Resource],
+) -> Event:
+    """One node of a parallel job is over, by itself or because the job is."""
+    return event(
+        15,
+        job,
+        at,
+        {
+            "Node": node,
+            **_exit(exit_code, exit_signal, ""),
+            **_usage("Run", run),
+            **_usage("Total", run),
+            **_bytes(run),
+            "TotalSentBytes": float(run.bytes_sent),
+            "TotalReceivedBytes": float(run.bytes_received),
+            **_resource_attributes(resources),
+        },
+    )
+
+
 def terminated(
     job: JobId,
     at: float,

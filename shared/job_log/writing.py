@@ -100,6 +100,10 @@ def _lines(event: Event) -> list[str]:
             return ["Job was held.", f"\t{told['HoldReason']}", codes]
         case 13:
             return ["Job was released.", f"\t{told['Reason']}"]
+        case 14:
+            return [f"Node {told['Node']} executing on host: {told['ExecuteHost']}"]
+        case 15:
+            return [f"Node {told['Node']} terminated.", *_exit(told), *_used(told), *_table(told)]
         case 16:
             return ["POST Script terminated.", *_exit(told)[:1], f"    DAG Node: {told['DAGNodeName']}"]
         case 22:

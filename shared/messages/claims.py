@@ -22,11 +22,17 @@ def public_claim_id(claim_id: str) -> str:
     return claim_id.rpartition("#")[0] + "#..."
 
 
+def job_of(run: str) -> str:
+    """The job of a run, as users know it: "12.0" of "12.0/1@schedd"; also of "12.0.3/1@schedd", a node of a parallel
+    job."""
+    return ".".join(run.partition("/")[0].split(".")[:2])
+
+
 class Activation(_Part):
     """One run of one job. (job_id, attempt) names the run everywhere: outputs, reports and events of an older
     attempt are refused, which keeps a job from being counted twice."""
 
-    job_id: str  # "cluster.proc"
+    job_id: str  # "cluster.proc", of a node of a parallel job "cluster.proc.node"
     attempt: int  # NumShadowStarts of the job, counting from 1
     job_ad: bytes  # packed, $$() already expanded
     transfer_url: str = ""  # base of the schedd's transfer endpoint for this run; empty: nothing to transfer

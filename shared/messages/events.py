@@ -51,6 +51,8 @@ class JobMatched(JobEvent):
     slot: str
     negotiator: str
     cycle: int
+    machines: int = 0  # of a parallel job: how many it has with this one, and
+    of_machines: int = 0  # how many it starts with; 0: it is none
 
 
 @message

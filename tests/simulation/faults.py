@@ -460,6 +460,8 @@ GATEWAYS_FROM = 70_000
 #: From here on half of the pools are of an earlier version at first, whole or in part; and what is under way arrives,
 #: whatever became of its sender.
 EARLIER_FROM = 80_000
+#: From here on some jobs are parallel: they need several machines at once.
+PARALLEL_FROM = 90_000
 #: From here on ends of runs wait for others for up to so many seconds, so that several travel in one message.
 TOGETHER_FROM, TOGETHER_S = 100_000, 3.0
 GATEWAYS: tuple[Fault, ...] = (answers_lost, answers_lost, answers_lost, gateways_fail, gateways_fail, crash)

@@ -49,8 +49,14 @@ class Process:
     timer: asyncio.TimerHandle | None = None
     lease: asyncio.TimerHandle | None = None
     lease_over: bool = False
+    node: int = -1  # of a parallel job
     writes: Path | None = None  # what it brings back
     trouble: str = ""
+
+    @property
+    def runs(self) -> str:
+        """What may run in one place only: a job, or a node of one."""
+        return self.job if self.node < 0 else f"{self.job}, node {self.node},"
 
     @property
     def alive(self) -> bool:
@@ -78,6 +84,8 @@ class Host:
     def start(self, launch: Launch) -> Process:
         now = asyncio.get_running_loop().time()
         lasts, code = float(launch.env["SIM_LASTS"]), int(launch.env["SIM_EXIT"])
+        node = int(launch.env.get("_CONDOR_PROCNO", -1))
+        lasts *= 1.0 + max(0, node) % 3 / 2
         process = Process(
             run=launch.run,
             job=launch.env["SIM_ID"],
@@ -88,6 +96,7 @@ class Host:
             began=now,
             ends=now + lasts,
             exit_code=code,
+            node=node,
         )
         if "SIM_INPUT" in launch.env:
             process.writes = launch.scratch / f"out.{process.job}"

@@ -181,6 +181,7 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
     world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider, whole=whole)
     world.files = story.seed >= faults.FILES_FROM
     world.broker_keeps = story.seed >= faults.EARLIER_FROM
+    world.parallel = story.seed >= faults.PARALLEL_FROM
     world.gateways = SimulatedGateway if story.seed >= faults.GATEWAYS_FROM else None
     together_s = faults.TOGETHER_S
     with (
@@ -374,6 +375,8 @@ async def _state(users: Users, job: Job) -> str:
     if status != 4 or code != job.exit_code:
         hold = ad.eval("HoldReason")
         return f"{job.name} ({job.schedd} {job.id}) has status {status}, exit code {code}, hold {hold}"
+    if job.nodes and not users.world.ran_together(job.name, job.nodes):
+        return f"{job.name} ({job.schedd} {job.id}) is done, and no run of it had all of its {job.nodes} nodes"
     return _output(users, job) if job.files is not None else ""
 
 

@@ -14,6 +14,7 @@ from tests.simulation.faults import (
     FILES_FROM,
     GATEWAYS_FROM,
     ORDERLY_FROM,
+    PARALLEL_FROM,
     SLOW_FROM,
     TOGETHER_FROM,
     WHOLE_FROM,
@@ -31,6 +32,7 @@ SEEDS = [
     *range(WHOLE_FROM, WHOLE_FROM + 2),
     *range(FILES_FROM, FILES_FROM + 2),
     *range(GATEWAYS_FROM, GATEWAYS_FROM + 4),
+    *range(PARALLEL_FROM, PARALLEL_FROM + 2),
     EARLIER_FROM + 6,  # one in which daemons are of an earlier version
     *range(TOGETHER_FROM, TOGETHER_FROM + 2),
 ]

@@ -35,6 +35,7 @@ class Job:
     removed: bool = False  # somebody was told that it is
     logged: bool = False  # in a user's log
     files: Path | None = None  # where its output is brought to
+    nodes: int = 0  # of a parallel job
     late: bool = False  # made by a factory: not there if its cluster was removed before
 
 
@@ -68,6 +69,8 @@ class Users:
         if self.world.wider:
             whole = self._widen(number, chance, cluster_ad, jobs)
         environment = self._give_files(number, chance, cluster_ad, jobs) if self.world.files else ""
+        if self.world.parallel and not environment and chance.random() < 0.6:
+            _make_parallel(chance, cluster_ad, jobs)
         submit = SubmitJobs(
             user=f"{user}@pool",
             submit_id=f"submit{number}",
@@ -228,6 +231,18 @@ def _cluster_ad(chance: random.Random) -> ClassAd:
             "Urgent": chance.random() < 0.15,  # which machines prefer to what they run
         }
     )
+
+
+def _make_parallel(chance: random.Random, ad: ClassAd, jobs: list[Job]) -> None:
+    """The first job needs several machines; the others are none."""
+    del jobs[1:]
+    jobs[0].nodes, jobs[0].late = chance.choice([2, 3, 4, 6]), False
+    for name in ("JobMaterializeLimit", "JobMaterializeMaxIdle"):
+        if name in ad:
+            del ad[name]
+    ad.update({"JobUniverse": 11, "MinHosts": jobs[0].nodes, "MaxHosts": jobs[0].nodes, "RequestCpus": 1})
+    if chance.random() < 0.5:
+        ad["ParallelShutdownPolicy"] = "WAIT_FOR_ALL"
 
 
 def _proc_ad(job: Job, more: str) -> ClassAd:

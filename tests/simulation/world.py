@@ -57,6 +57,7 @@ CONFIG = {
     "ROOST_SCHEDD_FILE_USERS": "alice, bob",
     "HAD_USE_REPLICATION": "true",
     "SYSTEM_PERIODIC_HOLD": "false",
+    "UNUSED_CLAIM_TIMEOUT": "15",
     "RANK": "ifThenElse(TARGET.Urgent =?= true, 10, 0)",
 }
 #: It drains a machine now and then, as long as none is whole.
@@ -153,6 +154,7 @@ class World:
         self.wider = wider  # disks may be slow, and nobody's death ends what others do
         self.whole = whole  # defrag and a journal are there too
         self.files = False  # those of some jobs travel
+        self.parallel = False  # some jobs need several machines at once
         self.gateways: Callable[[Context], Daemon] | None = None  # users ask them, in place of the schedds
         self.earlier: set[str] = set()  # daemons of an earlier version
         self.broker_keeps = False  # what is under way, whoever sent it is dead
@@ -366,23 +368,41 @@ class World:
             self.violations.append(f"{now:.3f}: {process.job} began on {process.host} {process.trouble}")
         for other in self.processes:
             if not other.alive:
-                if other.job == process.job and self._done(other, now):
+                if other.runs == process.runs and self._all_done(other, now):
                     self.violations.append(
-                        f"{now:.3f}: {process.job} begins again, though it ended at {other.ended:.3f}"
+                        f"{now:.3f}: {process.runs} begins again, though it ended at {other.ended:.3f}"
                     )
                 continue
             if other.host == process.host and other.slot == process.slot:
                 self.violations.append(
                     f"{now:.3f}: {process.slot}@{process.host} runs {other.job} and {process.job} at once"
                 )
-            if other.job == process.job:  # what keeps the other would have ended it with its lease (LEA-09)
+            if other.job == process.job and other.attempt != process.attempt:
                 self.violations.append(
-                    f"{now:.3f}: {process.job} runs on {other.host} since {other.began:.3f} and on {process.host}"
+                    f"{now:.3f}: {process.runs} begins on {process.host} while {other.runs} of run {other.attempt} is"
+                    f" on {other.host}"
+                )
+            if other.runs == process.runs:  # what keeps the other would have ended it with its lease (LEA-09)
+                self.violations.append(
+                    f"{now:.3f}: {process.runs} runs on {other.host} since {other.began:.3f} and on {process.host}"
                 )
         self.processes.append(process)
         used = sum(one.cpus for one in self.processes if one.alive and one.host == process.host)
         if used > self.hosts[process.host].hardware.detected.cpus:
             self.violations.append(f"{now:.3f}: {process.host} gave {used} cores away")
+
+    def _all_done(self, process: Process, now: float) -> bool:
+        """Whether this run, and those on all other nodes of its job, came to their own end."""
+        together = [one for one in self.processes if (one.job, one.attempt) == (process.job, process.attempt)]
+        return all(self._done(one, now) for one in together)
+
+    def ran_together(self, job: str, nodes: int) -> bool:
+        """Whether in one run of a parallel job all of its nodes began."""
+        runs: dict[int, set[int]] = defaultdict(set)
+        for process in self.processes:
+            if process.job == job:
+                runs[process.attempt].add(process.node)
+        return set(range(nodes)) in runs.values()
 
     def _done(self, process: Process, now: float) -> bool:
         """Whether this run came to its own end, and nothing kept its startd from telling for as long as a lease."""

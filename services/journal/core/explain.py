@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -274,9 +274,11 @@ def describe_event(fact: RecordedEvent, match: Mapping[str, Any] | None = None) 
             known = match or {}
             rank = f", Rank {known['rank']:g}" if known.get("rank") else ""
             ends = "".join(f"; {who} has to leave {what} for it" for what, who in known.get("preempts", ()))
-            return f"matched with {slot} by {body.get('negotiator', '')} in cycle {body.get('cycle', '')}{rank}{ends}"
+            part = f" (machine {body['machines']} of {body['of_machines']})" if body.get("of_machines") else ""
+            by = f"by {body.get('negotiator', '')} in cycle {body.get('cycle', '')}"
+            return f"matched with {slot}{part} {by}{rank}{ends}"
         case "job.unmatched":
-            return f"not started on {slot}: {body.get('reason', '')}"
+            return f"not started{f' on {slot}' if slot else ''}: {body.get('reason', '')}"
         case "job.started":
             return f"started on {slot} (run {body.get('attempt', 1)})"
         case "job.evicted":
@@ -307,6 +309,7 @@ class _Phase:
     slot: str = ""
     text: str = ""
     code: str = ""  # the cause, where it is known at once
+    has: str = ""  # of a parallel job that waits: what it has already
 
 
 #: Seconds since 1970 that no time is beyond.
@@ -330,7 +333,7 @@ def _phases(facts: JobHistory) -> list[_Phase]:
             if last.start <= begun < phase.start:
                 found.append(_Phase(begun, "starting", phase.slot, CAUSES["starting"], "starting"))
         if last is not None and phase.start < last.start:
-            phase = _Phase(last.start, phase.state, phase.slot, phase.text, phase.code)
+            phase = replace(phase, start=last.start)
         found.append(phase)
     return found
 
@@ -341,6 +344,11 @@ def _phase(fact: RecordedEvent, facts: JobHistory) -> _Phase | None:
     if fact.type in ("job.submitted", "job.released", "job.unmatched", "job.evicted"):
         return _Phase(at, "idle", "", describe_event(fact))
     if fact.type == "job.matched":
+        machines, of = int(body.get("machines") or 0), int(body.get("of_machines") or 0)
+        if machines < of:
+            return _Phase(
+                at, "idle", "", describe_event(fact), has=f"it has {machines} of {of} machines; for another: "
+            )
         known = facts.matches.get((slot, int(body.get("cycle", 0))))
         code = "vacating" if known and known.get("preempts") else "starting"
         return _Phase(at, "starting", slot, CAUSES[code], code)
@@ -373,6 +381,7 @@ def _pieces(facts: JobHistory, phase: _Phase, end: int) -> list[Piece]:
     pieces: list[Piece] = []
     for start, stop in pairwise(ordered):
         code, text, counts = idle.at(start) if phase.state == "idle" else _starting(facts, phase, start)
+        text = phase.has + text
         last = pieces[-1] if pieces else None
         if last is not None and (last.code, last.text) == (code, text):
             pieces[-1] = Piece(last.start, stop, code, text, last.counts)

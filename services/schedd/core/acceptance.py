@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from engine.queue.jobs import PROTECTED, BadSubmit, Cluster, JobStatus, priority_of
+from engine.queue.jobs import PARALLEL_UNIVERSE, PROTECTED, BadSubmit, Cluster, JobStatus, priority_of
 from engine.queue.late_materialization import BadLimit, Factory, limits_of
+from engine.queue.parallel import count_of
 from engine.queue.submitters import USER_NAME, submitter_of
+from services.schedd.core.job_launch_ad import wants_checkpoints
 from services.schedd.core.policies import Hold
 from services.schedd.core.rules import Rules
-from shared.classad import ClassAd
+from shared.classad import UNDEFINED, ClassAd
 from shared.classad.ad import is_private
 from shared.classad.cells import PackedText
 from shared.messages.queue import SubmitJobs
@@ -123,6 +125,8 @@ def accept_cluster(common: ClassAd, *, user: str, cluster: int, now: float, spoo
     if "requirements" not in table:
         ad["Requirements"] = True
     priority_of(ad)
+    if ad.eval("JobUniverse") == PARALLEL_UNIVERSE:
+        _check_parallel(ad)
     owner = owner_of(user)
     stamp = int(now)
     status = JobStatus.HELD if held or spool else JobStatus.IDLE
@@ -151,8 +155,20 @@ def accept_cluster(common: ClassAd, *, user: str, cluster: int, now: float, spoo
     return Accepted(ad, status, each)
 
 
+def _check_parallel(ad: ClassAd) -> None:
+    """Whether a parallel job asks for what there is. Raises BadSubmit."""
+    count_of(ad)
+    if wants_checkpoints(ad) or ad.eval("SuccessCheckpointExitCode") is not UNDEFINED:
+        raise BadSubmit(
+            "a parallel job keeps no checkpoints here: leave out checkpoint_exit_code and transfer_checkpoint_files, "
+            "and say when_to_transfer_output = ON_EXIT"
+        )
+
+
 #: The job was submitted on hold besides: that is what it is once its files are there.
 HELD_ONCE_SPOOLED: Final = "RoostHeldOnceSpooled"
+#: How many machines a parallel job has.
+_MACHINES: Final = frozenset(("minhosts", "maxhosts"))
 _FORBIDDEN_IN_PROC: Final = PROTECTED | {"jobuniverse"}
 
 
@@ -180,6 +196,8 @@ def check_edits(packed: bytes, *, admin: bool, immutable: frozenset[str] = froze
             raise BadSubmit(f"{name}: the schedd keeps this attribute itself; it can not be edited")
         if key in immutable:
             raise BadSubmit(f"{name}: this pool lets nobody change it in a queued job (IMMUTABLE_JOB_ATTRS)")
+        if key in _MACHINES:
+            raise BadSubmit(f"{name}: a parallel job keeps its number of machines; remove the job and submit it anew")
         if key in FIXED and not admin:
             raise BadSubmit(f"{name}: can not be changed after submission; remove the job and submit it anew")
     if "JobPrio" in ad:
@@ -282,7 +300,7 @@ def check_limits(
     user's jobs in the queue, and those that are not materialized yet. Raises BadSubmit."""
     user, late = draft.cluster.user, draft.factory is not None
     earlier = draft.cluster.next_proc
-    wanted = earlier + coming
+    wanted = (earlier + coming) * (count_of(draft.cluster.ad) if draft.cluster.parallel else 1)
     unfinished = sum(one.cluster.next_proc for one in mine if (one.factory is not None) == late) - earlier
     if len(mine) > MAX_UNFINISHED:
         raise BadSubmit(
@@ -324,6 +342,8 @@ def accept_job(
     """One job of a submit, as the administrator's rules make it. priority: of jobs that say none. Raises BadSubmit."""
     cluster = draft.cluster
     ad_bytes, names = accept_proc(packed, f"job {proc}")
+    if cluster.parallel and (proc or not names.isdisjoint(_MACHINES)):
+        raise BadSubmit("a cluster of the parallel universe has one job, and MaxHosts stands in its common ad")
     if rules:
         ad_bytes, names = _ruled(draft, proc, ad_bytes, names, rules, now)
     if not draft.each and names.isdisjoint(_ORDERING):

@@ -36,7 +36,8 @@ class Claim:
     preempt_claims: list[str] = field(default_factory=list)  # their claim ids: secrets too
     concurrency_limits: str = ""  # as matched; jobs with others do not get this claim
     match_exprs: bytes = b""  # packed: what the negotiator tells every job on this claim (NEG-32); empty: nothing
-    waits: JobId | None = None  # it preempts others: the job that runs when the slot is empty. None: it does not wait
+    #: It waits: for its slot to be emptied for this job, or, once granted, for the other nodes of this node's job.
+    waits: JobId | None = None
     waits_as: str = ""  # claim id by which the startd knows it meanwhile: a secret
     granted: bool = False
     granted_at: float = 0.0  # wall clock
@@ -96,7 +97,7 @@ class Claim:
             "alive_s": self.alive_s,
             "preempts": self.preempts,
             "preempt_claims": self.preempt_claims,
-            "waits": None if self.waits is None else list(self.waits),
+            "waits": None if self.waits is None else _stored(self.waits),
             "waits_as": self.waits_as,
             "concurrency_limits": self.concurrency_limits,
             "match_exprs": self.match_exprs,
@@ -107,7 +108,7 @@ class Claim:
         }
         if run is not None:
             body["run"] = {
-                "job": list(run.job),
+                "job": _stored(run.job),
                 "attempt": run.attempt,
                 "token": run.token,
                 "transfer": run.transfer,
@@ -134,9 +135,12 @@ class Claim:
         claim.previous = (previous[0], previous[1]) if previous else None
         claim.waits = JobId(*waits) if waits else None
         if run is not None:
-            cluster, proc = run.pop("job")
-            claim.shadow = Shadow(job=JobId(cluster, proc), **run)
+            claim.shadow = Shadow(job=JobId(*run.pop("job")), **run)
         return claim
+
+
+def _stored(job: JobId) -> list[int]:
+    return [job.cluster, job.proc] if job.node < 0 else list(job)
 
 
 #: A longer JobLeaseDuration counts as this: ten years.

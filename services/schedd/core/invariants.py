@@ -16,10 +16,11 @@ def check_invariants(table: JobTable, claims: Mapping[str, Claim], by_claim_id: 
     """Every contradiction in words. claims: by our own id; by_claim_id: by the startd's.
 
     A run belongs to one job and one claim, which know it and each other; a job that is on a slot has a run; a claim has
-    a run, waits for its slot, or is kept for a run to come. A run of the scheduler universe has no claim.
+    a run, waits for its slot, or is kept for a run to come. A run of the scheduler universe has no claim; one of a
+    parallel job has those of its nodes.
     """
     found = table.check_invariants()
-    for job in table.jobs():
+    for job in (one for whole in table.jobs() for one in (whole, *whole.nodes)):
         run = job.shadow
         if run is None:
             if job.status in ACTIVE:
@@ -28,9 +29,9 @@ def check_invariants(table: JobTable, claims: Mapping[str, Claim], by_claim_id: 
             claim = claims.get(run.claim)
             if run.job != job.id:
                 found.append(f"job {job.id} has a run of job {run.job}")
-            if job.cluster.here:
+            if job.cluster.here or job.nodes:
                 if run.claim:
-                    found.append(f"job {job.id} of the scheduler universe has a run on claim {run.claim}")
+                    found.append(f"job {job.id} of the scheduler or parallel universe has a run on claim {run.claim}")
             elif claim is None:
                 found.append(f"the run of job {job.id} is on a claim that is not there")
             elif claim.shadow is not run:

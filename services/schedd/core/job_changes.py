@@ -107,6 +107,13 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True)
+class LetNodesGo:
+    """Give back what the nodes of a parallel job have of claims, as it does not start now."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
 class LookAgain:
     """Look at the job anew at this time (wall clock), before it is offered or while it is."""
 
@@ -146,6 +153,7 @@ JobEffect = (
     | AbandonRun
     | LeaveQueue
     | WakeClaim
+    | LetNodesGo
     | StartCoolDown
     | LookAgain
     | LookAtFiles
@@ -167,7 +175,7 @@ def about(schedd: str, job: Job, now: float) -> dict[str, Any]:
     return {
         "at": now,
         "schedd": schedd,
-        "job_id": str(job.id),
+        "job_id": str(job.queued_id),
         "owner": job.cluster.owner,
         "submitter": job.submitter,
     }
@@ -193,10 +201,14 @@ def apply_event(
     if change.verdict is not Verdict.DONE:
         return Outcome(change)
     table.set_status(job, change.status, now)
+    if job.whole is not None:
+        return Outcome(change)  # what follows is the whole job's business (core.parallel_universe)
     effects: list[JobEffect] = [TraceStatus(job, old, now)]
     if job.waits_for and change.status != JobStatus.IDLE:
         effects.append(WakeClaim(job.waits_for))
         job.waits_for = ""
+    if job.nodes and job.shadow is None and change.status != JobStatus.IDLE:
+        effects.append(LetNodesGo(job))
     if old in ACTIVE and change.status in (JobStatus.HELD, JobStatus.REMOVED):
         effects += _leaves(job, reason, now, slot, code if event == JobEvent.HOLD else REMOVED)
     if event == JobEvent.HOLD:

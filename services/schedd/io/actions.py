@@ -139,7 +139,7 @@ class Actions:
 
     def _suspend_or_continue(self, job: Job, event: JobEvent) -> str:
         run = job.shadow
-        if run is None or job.cluster.here:
+        if run is None or job.cluster.here or job.nodes:
             return Verdict.WRONG_STATE.value
         verdict = suspension(job.status, event, suspended=run.suspended_by_user, stopping=bool(run.stop))
         if verdict is Verdict.DONE:
@@ -180,7 +180,7 @@ class Actions:
         job.ad.update(edits)
         self.updates.table.changed(job, priority=priority, submitter=submitter)
         self.updates.queue.put(job)
-        if job.idle_key is not None:
+        if job.idle_key is not None or job.nodes:
             self.updates.claims.offer_jobs()
         self.updates.counts_changed.set()
         return "done"
@@ -214,7 +214,7 @@ class Actions:
             # By time, not by number: one job's expressions may take a second.
             await yielder.yield_if_due()
             cluster = job.cluster
-            if job.idle_key is not None and job.has_start_rule:
+            if (job.idle_key is not None or job.nodes) and job.has_start_rule:
                 self.updates.table.look_again(job)  # with the next commit
             if cluster.id not in watched:
                 watched[cluster.id] = needs_watching(cluster.ad) or "LeaveJobInQueue" in cluster.ad

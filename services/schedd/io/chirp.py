@@ -109,8 +109,12 @@ class ChirpRequests:
     # -- the ad and the log
 
     def _get(self, job: Job, name: str) -> Answer:
-        """What lacks is UNDEFINED, and so is what is nobody's to see."""
-        found = None if is_private(fold(name)) else self._ad(job).lookup(name)
+        """What lacks is UNDEFINED, and so is what is nobody's to see. A node of a parallel job sees the whole job's ad,
+        and what it has besides, as its number."""
+        found = None
+        for one in (job.whole, job):
+            if found is None and one is not None and not is_private(fold(name)):
+                found = self._ad(one).lookup(name)
         text = "UNDEFINED" if found is None else unparse(found)
         return _answer(text.encode("utf-8", "surrogateescape"))
 
@@ -126,7 +130,7 @@ class ChirpRequests:
                 raise BadSubmit(f"{name}: a running job does not change this")
             immutable = self._updates.settings.rules.immutable
             edits = check_edits(ClassAd({name: expr}).pack(), admin=False, immutable=immutable)
-            if job.shadow is not run or self._actions.edit(job, edits) != "done":
+            if job.shadow is not run or self._actions.edit(job.whole or job, edits) != "done":
                 return Answer(Code.TRY_AGAIN)
         except (BadSubmit, RemoteFailure) as error:
             self._updates.context.log.info("chirp_refused", job_id=str(job.id), reason=str(error))
@@ -141,7 +145,8 @@ class ChirpRequests:
         if job.shadow is not run:
             return Answer(Code.TRY_AGAIN)
         now = self._updates.now()
-        self._updates.record(job, lambda: job_log.generic(job.id, now, said))
+        whole = job.whole or job
+        self._updates.record(whole, lambda: job_log.generic(whole.id, now, said))
         await self._updates.commit()
         return Answer(0)
 

@@ -56,6 +56,7 @@ class ClaimTable:
         self.keepalive_due = asyncio.Event()  # there is a new claim, or a shorter lease: the timer looks again
         self.job_offered = asyncio.Event()  # a job may start (again): tell the negotiator at once
         self.idle = IdleClaimSet()
+        self.nodes_due = asyncio.Event()  # a node of a parallel job got its claim, or lost it
         self.idle_due = asyncio.Event()  # one more claim is kept, or there may be a job for one
         self._wakes: dict[str, asyncio.Event] = {}  # of claims that wait for their slots, by Claim.id
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,6 +100,8 @@ class ClaimTable:
             job.waits_for = ""
             self.table.refresh(job)
             self.offer_jobs()
+            if job.whole is not None:
+                self.nodes_due.set()
 
     def give_back(self, claim: Claim, reason: str) -> None:
         """Release a claim that is of no more use."""

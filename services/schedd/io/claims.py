@@ -25,6 +25,7 @@ from services.schedd.core.job_launch_ad import match_exprs
 from services.schedd.io import job_trace
 from services.schedd.io.idle_claims import IdleClaims
 from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.parallel_claims import ParallelClaims
 from services.schedd.io.presence import Presence
 from services.schedd.io.runs import Runs
 from services.schedd.io.start_pacer import StartPacer
@@ -80,6 +81,7 @@ class Claims:
         self._pacer = StartPacer(self.context, self.updates.name, self.claims.spawn)
         self._limited = False  # it was told that no claim may be added
         self.idle = IdleClaims(updates, runs, self._presence, self._pacer, self._may_add)
+        self.parallel = ParallelClaims(updates, runs, runs.parallel, self.idle, self._pacer)
 
     async def match(self, decided: Matches) -> list[int]:
         """Use matches of a negotiator: gives a job to each slot, several to a partitionable one. Returns how many
@@ -91,12 +93,16 @@ class Claims:
         # All are read before the first is used: a broken one must not leave runs begun that nobody asks for.
         for match, slot in [(match, _slot(match.slot_ad)) for match in decided.matches]:
             before = len(begun) + len(waiting)
+            budget = max(1, match.count) if slot.eval("PartitionableSlot") is True else 1
             if preempts(match, slot):
                 claim = self._wait_with(match, slot, decided, now)
                 if claim is not None:
                     waiting.append(claim)
+            elif self._is_for_nodes(match):
+                while budget > 0 and (claim := self._wait_with(match, slot, decided, now)) is not None:
+                    budget -= 1
+                    waiting.append(claim)
             else:
-                budget = max(1, match.count) if slot.eval("PartitionableSlot") is True else 1
                 while budget > 0 and (started := self._use(match, slot, decided, now)) is not None:
                     budget -= 1
                     begun.append(started)
@@ -107,7 +113,14 @@ class Claims:
             self.claims.spawn(self._wait(claim), "wait")
         return counts
 
+    def _is_for_nodes(self, match: Match) -> bool:
+        """Whether the jobs that a match is for are nodes of parallel jobs: these start when all have their claims."""
+        job = self._first(match.submitter, match.autocluster)
+        return job is not None and job.whole is not None
+
     def _matched(self, job: Job, match: Match, decided: Matches, now: float) -> None:
+        job = job.whole or job
+        had = sum(bool(node.waits_for) for node in job.nodes)
         job.count("NumJobMatches")
         job.ad["LastMatchTime"] = int(now)
         job_trace.on_match(self.updates.name, job, match.slot, decided.negotiator, decided.cycle, now)
@@ -117,6 +130,8 @@ class Claims:
                 slot=match.slot,
                 negotiator=decided.negotiator,
                 cycle=decided.cycle,
+                machines=had,
+                of_machines=len(job.nodes),
             )
         )
 
@@ -186,6 +201,9 @@ class Claims:
         claim.told_until = claim.heard + max(REQUEST_TIMEOUT_S, KEEPALIVE_TIMEOUT_S)
         run = claim.shadow
         if claim.waits is not None and run is None:
+            if claim.granted:
+                self._recover_kept(claim)
+                return
             if claim.waits_as:
                 self.claims.by_claim_id[claim.waits_as] = claim
             self.claims.spawn(self._wait(claim), "wait")
@@ -195,7 +213,9 @@ class Claims:
             self.claims.keep(claim, claim.idle_until)
             return
         job = self.table.get(run.job) if run is not None else None
-        if run is None or job is None:
+        if run is None or job is None or (job.whole is not None and job.whole.shadow is None):
+            if job is not None:
+                job.shadow = None
             self.claims.give_back(claim, "no job of this schedd runs on it any more")
             return
         run.claim = claim.id
@@ -207,13 +227,23 @@ class Claims:
             self.claims.spawn(self.idle.activate(claim, self.runs.again(claim, job)), "idle-claim")
         elif claim.granted:
             self.claims.by_claim_id[claim.claim_id] = claim
-            self.updates.watch_duration(job)
+            if job.whole is None:
+                self.updates.watch_duration(job)
             if run.stop:
                 self.claims.tell_stop(claim, run)
             elif run.suspension_due:
                 self.claims.tell_suspension(claim, run)
         else:
             self.claims.spawn(self._request(claim, self.runs.again(claim, job)), "claim")
+
+    def _recover_kept(self, claim: Claim) -> None:
+        """Go on keeping a claim for a node of a parallel job."""
+        node = self.table.get(claim.waits) if claim.waits is not None else None
+        self.claims.by_claim_id[claim.claim_id] = claim
+        if node is None or node.waits_for != claim.id:
+            self.claims.give_back(claim, "its job is gone")
+        else:
+            self.parallel.note(node)
 
     async def _request(self, claim: Claim, run: Activation) -> None:
         """Ask for the slot, with the job. Asked again while no answer comes: `request_id` makes it one request."""
@@ -382,7 +412,7 @@ class Claims:
             self._unmatched(job, claim.slot, reason)
             job.refusals += 1
             self.updates.cool(job, self.updates.cool_down.refused_s(job.refusals))
-            self.runs.undo(claim)
+            self.runs.undo(claim, reason)
         elif claim.waits is not None and (job := self.table.get(claim.waits)) is not None:
             self._unmatched(job, claim.slot, reason)
             job.refusals += 1
@@ -443,7 +473,7 @@ class Claims:
             if job is None:
                 self._give_up(claim, "no job waits for it any more")
                 return
-            if ready:
+            if ready and job.whole is None:
                 await self._begin(claim, job)
                 return
             wake.clear()
@@ -461,6 +491,9 @@ class Claims:
             now = clock.monotonic()
             if isinstance(answer, ClaimRefused):
                 self._refused(claim, answer)
+                return
+            if isinstance(answer, ClaimGranted) and job.whole is not None:
+                self._keep(claim, answer)
                 return
             if isinstance(answer, ClaimGranted):
                 self._named(claim, answer.claim_id)
@@ -484,6 +517,26 @@ class Claims:
                     async with asyncio.timeout(delay):
                         await wake.wait()
                 ready = self._hinted(claim)
+
+    def _keep(self, claim: Claim, answer: ClaimGranted) -> None:
+        """The slot of a node of a parallel job is there: it is kept until the others' are."""
+        node = self._job_of(claim)
+        if node is None:
+            self._named(claim, answer.claim_id)
+            self._give_up(claim, "no job waits for it any more")
+            return
+        self.claims.waits_no_more(claim)
+        self.claims.by_claim_id.pop(claim.waits_as, None)
+        claim.waits_as, claim.claim_id = "", answer.claim_id
+        claim.granted, claim.granted_at = True, self.updates.now()
+        claim.heard = self.context.clock.monotonic()
+        self._learn_slot(claim, answer)
+        self.claims.by_claim_id[claim.claim_id] = claim
+        node.refusals = 0
+        self.parallel.arrived(node, claim)
+        self.queue.put_claim(claim)
+        self.updates.commit()
+        self.claims.keepalive_due.set()
 
     async def ready(self, message: ClaimReady) -> None:
         """A startd says that a slot is there for the claim that waits for it. Raises RemoteFailure for another's."""
@@ -708,9 +761,10 @@ class Keepalive:
         now = self.context.clock.monotonic()
         wall = self.updates.now()
         for claim in claims:
-            if not self.claims.knows(claim) or claim.shadow is None:
+            if not self.claims.knows(claim) or (claim.shadow is None and claim.waits is None):
                 continue
-            job = self.updates.table.get(claim.shadow.job)
+            job = self.updates.table.get(claim.shadow.job) if claim.shadow is not None else None
+            job = (job.whole or job) if job is not None else None
             if now > given_up_at(claim.heard, claim.told_until, lease_of(claim, self.updates.settings)):
                 self.runs.lost(claim, "its lease ran out without a sign of its execution point", reconnecting=True)
             elif not claim.disconnected and job is not None:
@@ -724,6 +778,7 @@ class Keepalive:
     def _found(self, claim: Claim) -> None:
         claim.disconnected = False
         job = self.updates.table.get(claim.shadow.job) if claim.shadow is not None else None
+        job = (job.whole or job) if job is not None else None
         if job is not None:
             wall = self.updates.now()
             job.count("NumJobReconnects")

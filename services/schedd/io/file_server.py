@@ -55,7 +55,7 @@ from services.schedd.io import checkpoints, job_trace, spool
 from services.schedd.io.chirp import ChirpRequests
 from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
-from services.schedd.io.queue_db import rows
+from services.schedd.io.queue_db import output_of, rows
 from services.schedd.io.url_signing import NotSigned, sign
 from services.schedd.settings import Settings
 from shared import private_files
@@ -275,7 +275,7 @@ class FileServer:
         in the same way."""
         token = _token(request)
         try:
-            job = self.table.get(JobId.parse(request.match_info["job"]))
+            job = self.table.get(JobId.of_run(request.match_info["job"]))
         except ValueError:
             job = None
         run = job.shadow if job is not None else None
@@ -530,17 +530,18 @@ class FileServer:
         for cluster, proc, attempt, packed in await self.updates.queue.read(plans):
             staging, plan = msgpack.unpackb(packed)
             moves = [Move(*entry) for entry in msgpack.unpackb(plan)]
-            job = self.table.get(JobId(cluster, proc))
+            job_id = output_of(cluster, proc)
+            job = self.table.get(job_id)
             run = job.shadow if job is not None else None
             if run is not None and run.attempt == attempt:
                 try:
                     await asyncio.to_thread(put_in_place, Path(staging), moves, begun=True)
-                    self._arrived(JobId(cluster, proc), run)
+                    self._arrived(job_id, run)
                 except TransferError as error:
-                    self.updates.context.log.warning("output_not_placed", job_id=f"{cluster}.{proc}", reason=str(error))
-                    self.updates.queue.drop_output(JobId(cluster, proc))
+                    self.updates.context.log.warning("output_not_placed", job_id=str(job_id), reason=str(error))
+                    self.updates.queue.drop_output(job_id)
             else:
-                self.updates.queue.drop_output(JobId(cluster, proc))
+                self.updates.queue.drop_output(job_id)
         await self.updates.commit()
         await asyncio.to_thread(shutil.rmtree, self.updates.spool / "incoming", True)
         await asyncio.to_thread(

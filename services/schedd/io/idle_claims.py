@@ -122,6 +122,6 @@ class IdleClaims:
         """The job goes back to where it stood, and the number of its attempt is free again; the claim is of no more
         use."""
         self.context.log.info("idle_claim_refused", slot=claim.slot, reason=reason)
-        self.runs.undo(claim)
+        self.runs.undo(claim, reason)
         self.claims.give_back(claim, reason)
         self.updates.commit()

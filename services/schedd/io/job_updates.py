@@ -31,6 +31,7 @@ from services.schedd.core.job_changes import (
     Advertise,
     JobEffect,
     LeaveQueue,
+    LetNodesGo,
     LogEvent,
     LookAgain,
     LookAtFiles,
@@ -126,6 +127,10 @@ class JobUpdates:
         self.stop_here: Callable[[Job, str, str], None]
         self.abandon_here: Callable[[Job], None]
         self.removed: Callable[[Job], None]  # a job that was removed leaves the queue
+        # Of parallel jobs, set by who follows their runs: end a run (why, how); forget it; give back what nodes have.
+        self.stop_nodes: Callable[[Job, str, str], None]
+        self.abandon_nodes: Callable[[Job], None]
+        self.let_nodes_go: Callable[[Job], None]
         self.due_here = asyncio.Event()  # a job of the scheduler universe may start
         self.factories_due = asyncio.Event()  # a factory may have room for a job
         self.cool_down = CoolDown()
@@ -258,6 +263,8 @@ class JobUpdates:
 
     def log_entries(self, job: Job, event: Callable[[], job_log.Event]) -> list[tuple[str, bytes]]:
         """What an event makes of the logs that it goes into: (path, text). event: is asked only if there are any."""
+        if job.whole is not None:
+            return []  # the whole job tells
         own, of_all, of_dag = self.log_path(job), self.settings.event_log, self.nodes_log_path(job)
         if not own and not of_all.path and not of_dag:
             return []
@@ -347,6 +354,8 @@ class JobUpdates:
                     job_trace.on_status(self.name, job, old, at)
                 case StopRun(job, why, how) if job.cluster.here:
                     self.stop_here(job, why, how)
+                case StopRun(job, why, how) if job.nodes:
+                    self.stop_nodes(job, why, how)
                 case StopRun(job, why, how):
                     self.claims.stop_run(job, why, how)
                 case AbandonRun(job):
@@ -355,6 +364,8 @@ class JobUpdates:
                     self.leave(job, forced=forced)
                 case WakeClaim(claim):
                     self.claims.wake(claim)
+                case LetNodesGo(job):
+                    self.let_nodes_go(job)
                 case StartCoolDown(job, wait_s):
                     asyncio.get_running_loop().call_later(wait_s, self._cooled, job)
                 case LookAgain(job, at):
@@ -402,11 +413,15 @@ class JobUpdates:
         """A run is no more, however it ended. exit_, ended: what its last report says; None: there was none."""
         ended = ended or job_end.heard_of_end(run, self.now())
         job_trace.on_over(self.name, job, claim, run, exit_, ended.at)
+        self.forget_timer(job)
+        job_end.end_run(self.table, job, claim, run, ended)
+        self.queue.put(job)
+
+    def forget_timer(self, job: Job) -> None:
+        """Its run is over: no limit on its duration counts any more."""
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()
-        job_end.end_run(self.table, job, claim, run, ended)
-        self.queue.put(job)
 
     def run_lost(self, claim: Claim, job: Job, run: Shadow) -> None:
         """A run is over of which nobody tells how it ended."""
@@ -433,6 +448,9 @@ class JobUpdates:
     def _abandon_run(self, job: Job) -> None:
         if job.cluster.here:
             self.abandon_here(job)
+            return
+        if job.nodes:
+            self.abandon_nodes(job)
             return
         claim = self.claims.claim_of(job)
         run = job.shadow
@@ -730,8 +748,8 @@ def is_for_dag(event: int, mask: str) -> bool:
 
 
 def find_job(table: JobTable, text: str) -> Job | None:
-    """The job an id names; None for what is no id or no job."""
+    """The job that has a run of this id, or the node of a parallel job; None for what is no id or no job."""
     try:
-        return table.get(JobId.parse(text))
+        return table.get(JobId.of_run(text))
     except ValueError:
         return None

@@ -399,7 +399,7 @@ class ResourceRequests:
             count=run.count,
             # Slots' owners write what is evaluated with it, in the negotiator: they learn nothing private by that.
             ad=full_packed(self.updates.name, job, self.updates.now(), self.updates.settings.rights.private),
-            first_job=str(job.id),
+            first_job=str(job.queued_id),
         )
 
     async def _allowed(self, idle: IdleQueue, constraint: Expr, asked: GetRequests) -> frozenset[int]:

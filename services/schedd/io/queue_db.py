@@ -150,7 +150,9 @@ class QueueDatabase:
     # Changes; each is written with the next commit.
 
     def put(self, job: Job) -> None:
-        """The job as it is when the transaction is written."""
+        """The job as it is when the transaction is written. Nodes of parallel jobs are not stored."""
+        if job.whole is not None:
+            return
         self._batch.jobs[job.cluster.id, job.proc] = job
 
     def put_claim(self, claim: Claim) -> None:
@@ -224,6 +226,9 @@ class QueueDatabase:
     def put_meta(self, key: str, value: Any) -> None:
         self.do("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
 
+    def drop_meta(self, key: str) -> None:
+        self.do("DELETE FROM meta WHERE key = ?", (key,))
+
     def remember_submit(
         self, key: tuple[str, str], part: int, cluster: int, first_proc: int, count: int, at: float
     ) -> None:
@@ -258,11 +263,11 @@ class QueueDatabase:
 
     def put_output(self, job: JobId, attempt: int, plan: bytes) -> None:
         """Where the output of a run that was received is to be put."""
-        row = (job.cluster, job.proc, attempt, plan)
+        row = (job.cluster, _stored_proc(job), attempt, plan)
         self.do("INSERT OR REPLACE INTO outputs (cluster, proc, attempt, plan) VALUES (?, ?, ?, ?)", row)
 
     def drop_output(self, job: JobId) -> None:
-        self.do("DELETE FROM outputs WHERE cluster = ? AND proc = ?", (job.cluster, job.proc))
+        self.do("DELETE FROM outputs WHERE cluster = ? AND proc = ?", (job.cluster, _stored_proc(job)))
 
     def do(self, sql: str, row: tuple[Any, ...]) -> None:
         bulk = self._batch.bulk
@@ -429,6 +434,20 @@ class QueueDatabase:
                 database.execute("ROLLBACK")
             raise
         self.durations.add(time.perf_counter() - began)
+
+
+#: Outputs of nodes of parallel jobs are stored as those of procs beyond this times their number, and one.
+_NODES_FROM: Final = 1 << 40
+
+
+def _stored_proc(job: JobId) -> int:
+    return job.proc + (job.node + 1) * _NODES_FROM
+
+
+def output_of(cluster: int, stored: int) -> JobId:
+    """The job, or the node of one, that a row of `outputs` is of."""
+    node, proc = divmod(stored, _NODES_FROM)
+    return JobId(cluster, proc, node - 1)
 
 
 def rows(database: sqlite3.Connection, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:

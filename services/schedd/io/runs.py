@@ -23,12 +23,14 @@ from services.schedd.core.policies import Hold
 from services.schedd.core.reason_counts import RECONNECT_FAILED
 from services.schedd.core.run_statistics import outcome
 from services.schedd.io.job_updates import JobUpdates, find_job
+from services.schedd.io.parallel_runs import ParallelRuns
 from shared import job_log
 from shared.bus.api import RemoteFailure
 from shared.config.knobs.base import to_list
 from shared.messages.claims import (
     Activation,
     ClaimLost,
+    JobExit,
     JobReport,
     JobReportAck,
     JobReports,
@@ -39,10 +41,12 @@ from shared.messages.events import JobEvicted, JobStarted
 
 
 class Runs:
-    """Begins runs, and follows the reports on them."""
+    """Begins runs, and follows the reports on them. Those on nodes of parallel jobs are runs as all are; what they mean
+    for their job is decided elsewhere (`parallel`)."""
 
-    def __init__(self, updates: JobUpdates) -> None:
+    def __init__(self, updates: JobUpdates, parallel: ParallelRuns) -> None:
         self.updates = updates
+        self.parallel = parallel
         self.context = updates.context
         self.claims = updates.claims
         self.table = updates.table
@@ -111,6 +115,8 @@ class Runs:
             job.drop("RoostMatchedSlot")
             job_end.on_slot(job.ad, claim)
         self.queue.put(job)
+        if job.whole is not None:
+            self.parallel.taken(job, claim)
 
     def _note_machine(self, job: Job, claim: Claim, *, again: bool = False) -> None:
         slot, of_all = claim.slot_classad(), self.updates.settings.machine_attributes
@@ -126,7 +132,7 @@ class Runs:
         if (job := self.table.get(run.job)) is not None:
             self.taken(job, claim)
 
-    def undo(self, claim: Claim) -> None:
+    def undo(self, claim: Claim, reason: str) -> None:
         """The run that was begun on a claim was not taken: its job goes back to where it stood, and the number of its
         attempt is free again."""
         run = claim.shadow
@@ -135,7 +141,10 @@ class Runs:
             job.count("NumShadowStarts", -1)
             self.updates.end_run(claim, job, run)
             self.updates.runs.not_started += 1
-            self.updates.put_back(job)
+            if job.whole is not None:
+                self.parallel.not_taken(job, reason)
+            else:
+                self.updates.put_back(job)
 
     def slot_known(self, claim: Claim) -> None:
         """The slot of a run that has begun is known better now: the one that was carved for it."""
@@ -256,6 +265,8 @@ class Runs:
         job_end.on_updates(job, report.updates)
         run.stored_usage = report.usage
         host = self._host(claim)
+        if job.whole is not None:
+            self.parallel.progress(job, report)
         if report.phase == "transferring-input":
             self.record(job, lambda: job_log.transferring(job.id, now, "input", "started", host))
         if report.phase in ("running", "suspended") and not run.executing:
@@ -290,6 +301,9 @@ class Runs:
     def _executing(self, job: Job, claim: Claim, run: Shadow, now: float, at: float, scratch: str) -> None:
         """Its program runs, since `at` by our clock. scratch: its directory there, if told."""
         self.updates.launches.add(at - max(run.started, claim.granted_at))
+        if job.whole is not None:
+            self.parallel.executing(job, claim, at, self._host(claim))
+            return
         if job.status not in ACTIVE:
             return  # held or removed while it was on its way: that was told, and stands
         job_end.on_executing(job, run, now)
@@ -336,6 +350,9 @@ class Runs:
         stopped = run.stop
         self.updates.end_run(claim, job, run, exit_ or job_end.NO_EXIT, ended)
         claim.previous = (report.job_id, report.attempt)
+        if job.whole is not None:
+            self._node_ended(report, claim, job, run, ended)
+            return JobReportAck(release=True)
         result = job_end.Result(
             report.usage,
             exit_ or job_end.NO_EXIT,
@@ -371,6 +388,15 @@ class Runs:
         self.claims.drop(claim)
         return JobReportAck(release=True)
 
+    def _node_ended(self, report: JobReport, claim: Claim, job: Job, run: Shadow, ended: job_end.Ended) -> None:
+        """The run on a node of a parallel job is over. Its claim is of no more use: the next job's are had together."""
+        exit_ = report.exit or job_end.NO_EXIT
+        self.parallel.progress(job, report)
+        how = outcome(exit_, JobStatus.COMPLETED, output_missing=job_end.output_missing(run, exit_))
+        self.updates.count_run(how, claim, job, run, ended, core=exit_.core_dumped, closing=report.claim_over)
+        self.parallel.over(job, claim, run, exit_, report.usage, ended)
+        self.claims.drop(claim)
+
     def next_on(self, claim: Claim, now: float) -> Activation | None:
         """Begin the next job of the same submitter on this claim, if one fits."""
         if not self.claims.knows(claim) or not claim.granted:
@@ -381,7 +407,10 @@ class Runs:
         slot = claim.slot_classad()
 
         def fit(key: Key, autocluster: int) -> bool:
-            return fits(full_ad(self.updates.name, self.table.at(key), now), slot, now, claim.concurrency_limits)
+            job = self.table.at(key)
+            if job.whole is not None:
+                return False  # nodes of a parallel job begin together
+            return fits(full_ad(self.updates.name, job, now), slot, now, claim.concurrency_limits)
 
         while True:
             found = next_job(self.table.idle.get(claim.submitter), claim.fits, fit)
@@ -401,6 +430,12 @@ class Runs:
             now = self.updates.now()
             self.updates.run_lost(claim, job, run)
             usage = run.stored_usage
+            if job.whole is not None:
+                ended = job_end.heard_of_end(run, now)
+                self.parallel.over(job, claim, run, JobExit(reason="evicted", message=reason[:1000]), usage, ended)
+                self.claims.drop(claim)
+                self.updates.commit()
+                return
             if reconnecting:
                 self.record(job, lambda: job_log.reconnect_failed(job.id, now, reason, claim.slot))
             else:

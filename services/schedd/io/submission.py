@@ -207,6 +207,11 @@ class Submission:
             problem = scheduler_universe.refusal(asked.user, account, settings.uid_domain, spool=asked.spool)
             if problem:
                 raise BadSubmit(problem)
+        if draft.cluster.parallel:
+            # What HTCondor's START and RANK of machines for parallel jobs look at.
+            draft.cluster.ad["Scheduler"] = f"DedicatedScheduler@{self.updates.name}"
+            if draft.factory is not None:
+                raise BadSubmit("a cluster of the parallel universe has one job: leave out max_materialize")
         if (trace := tracing.current()) is not None:
             draft.cluster.ad[job_trace.ATTRIBUTE] = trace
         self.take_number()

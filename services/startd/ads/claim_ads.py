@@ -16,7 +16,7 @@ from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.transitions import Activity, State
 from shared.classad import UNDEFINED, ClassAd, Expr, flatten, parse_expr
 from shared.classad.expr import Literal
-from shared.messages.claims import public_claim_id
+from shared.messages.claims import job_of, public_claim_id
 
 #: Job attribute -> slot attribute, while a job or claim is there.
 _FROM_JOB: Final = (
@@ -67,7 +67,7 @@ def put_claim(
     if not claim.run:
         ad["TotalClaimRunTime"] = int(claim.earlier_s)
         return fixed
-    ad["JobId"] = claim.run.partition("/")[0]
+    ad["JobId"] = job_of(claim.run)
     ad["JobStart"] = int(claim.run_since)
     ad["TotalJobSuspendTime"] = _suspend_time(claim)
     ad["NumJobSuspensions"] = claim.suspensions

@@ -390,9 +390,14 @@ NONE: Final = (
         _SCHEDD,
     ),
     Answer(
-        "there is no parallel universe, so nobody schedules for one",
+        "nodes of parallel jobs get their slots from the negotiator, as all jobs do, and any slot may be one: START, "
+        "RANK and PREEMPTION_REQUIREMENTS say who may have it, and who leaves for whom",
         "DEDICATED_SCHEDULER_USE_FIFO DEDICATED_SCHEDULER_WAIT_FOR_SPOOLER DedicatedScheduler "
-        "ParallelSchedulingGroup SCHEDD_PREEMPTION_RANK SCHEDD_PREEMPTION_REQUIREMENTS UNUSED_CLAIM_TIMEOUT "
+        "ParallelSchedulingGroup SCHEDD_PREEMPTION_RANK SCHEDD_PREEMPTION_REQUIREMENTS",
+        _SCHEDD,
+    ),
+    Answer(
+        "they are of scripts for parallel jobs, which read them from the environment: set them there (environment)",
         "OPENMPI_EXCLUDE_NETWORK_INTERFACES OPENMPI_INSTALL_PATH MPI_CONDOR_RSH_PATH MPI_MASTER_IP MPI",
         _SCHEDD,
     ),

@@ -28,6 +28,14 @@ class ScheddSettings(ServerTlsSettings):
         "SIGNIFICANT_ATTRIBUTES", meaning="attributes that define an autocluster"
     )
     alive_interval: int = knob("ALIVE_INTERVAL", "300", unit="s", least=0, meaning="between keep-alives")
+    unused_claim_timeout: int = knob(
+        "UNUSED_CLAIM_TIMEOUT",
+        "600",
+        unit="s",
+        least=1,
+        meaning="how long a parallel job keeps machines that are too few, before it gives them back; up to half as "
+        "much again",
+    )
     schedd_cron_joblist: tuple[str, ...] = knob(
         "SCHEDD_CRON_JOBLIST", meaning="names of access point cron jobs; restart to change"
     )

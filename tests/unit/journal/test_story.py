@@ -231,3 +231,32 @@ def test_spans_neither_overlap_nor_leave_gaps_and_seconds_add_up(facts, until_ms
     middle = BEGIN + until_ms / 2000
     parts = [*clip(spans, 0, middle), *clip(spans, middle, 0)]
     assert sum(span.end - span.start for span in parts) == total
+
+
+def test_a_parallel_job_waits_until_it_has_all_of_its_machines():
+    def matched(at, slot, machines):
+        more = {"negotiator": "cm", "cycle": 3, "machines": machines, "of_machines": 3}
+        return fact(at, "matched", slot=slot, **more)
+
+    facts = JobHistory(
+        [
+            SUBMITTED,
+            matched(10, "slot1@a", 1),
+            matched(11, "slot1@b", 2),
+            fact(50, "unmatched", slot="", reason="had 2 of 3 machines, and gave them back"),
+            matched(60, "slot1@a", 3),
+        ],
+        [KIND],
+        [why(12, "no-match", free=0)],
+    )
+    spans = spans_of(facts, BEGIN + 70)
+    assert [(span.state, span.start // 1000 - int(BEGIN), span.slot) for span in spans] == [
+        ("idle", 0, ""),
+        ("idle", 10, ""),
+        ("idle", 11, ""),
+        ("idle", 50, ""),
+        ("starting", 60, "slot1@a"),
+    ]
+    assert spans[2].pieces[-1].text == "it has 2 of 3 machines; for another: because of no-match"
+    assert spans[2].note == "matched with slot1@b (machine 2 of 3) by cm in cycle 3"
+    assert spans[3].note == "not started: had 2 of 3 machines, and gave them back"

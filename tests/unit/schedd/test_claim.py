@@ -28,7 +28,7 @@ FORGOTTEN_OF_A_RUN = {"claim", "stored_usage", "output_began"}
 NUMBERS = st.integers(0, 2**40)
 TIMES = st.floats(0, 2e9)
 WORDS = st.text(max_size=20)
-JOBS = st.builds(JobId, st.integers(1, 2**31), st.integers(0, 2**20))
+JOBS = st.builds(JobId, st.integers(1, 2**31), st.integers(0, 2**20), st.integers(-1, 9))
 RUNS = st.builds(
     Shadow,
     job=JOBS,

@@ -165,6 +165,7 @@ class JobEnvironment:
 
 
 #: Beginnings of variables that are the daemons' own; ROOST_AMQP_URL and its like hold passwords.
+_PARALLEL: Final = 11  # its JobUniverse
 _OF_DAEMONS = ("_CONDOR_", "ROOST_", "CONDOR_CONFIG")
 
 
@@ -227,7 +228,7 @@ def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch
         run=place.run,
         executable=executable,
         argv=(executable, *words) if executable else tuple(words),
-        env=_environment(own, place, iwd=home, outside=not (image or choice.in_container)),
+        env=_environment(own, place, iwd=home, outside=not (image or choice.in_container)) | _node_environment(job),
         cwd=home,
         stdin=stdin,
         stdout=stdout,
@@ -268,6 +269,14 @@ def _environment(own: Mapping[str, str], place: Place, iwd: str, *, outside: boo
     }
     variables |= device_environment(place.machine_ad, place.environment.devices)
     return variables
+
+
+def _node_environment(job: ClassAd) -> dict[str, str]:
+    """What a node of a parallel job is told: its number, from 0, and how many there are."""
+    node, count = job.eval("Node"), job.eval("CurrentHosts")
+    if job.eval("JobUniverse") != _PARALLEL or not isinstance(node, int) or not isinstance(count, int):
+        return {}
+    return {"_CONDOR_PROCNO": str(node), "_CONDOR_NPROCS": str(count)}
 
 
 def _streams(job: ClassAd, place: Place, home: str) -> tuple[str, str, str]:
