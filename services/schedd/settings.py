@@ -82,6 +82,7 @@ class Settings:
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
+    per_job_history: str = ""  # PER_JOB_HISTORY_DIR; empty: none are written
     #: SYSTEM_JOB_MACHINE_ATTRS, SYSTEM_JOB_MACHINE_ATTRS_HISTORY_LENGTH
     machine_attributes: MachineAttributes = field(default_factory=MachineAttributes)
     smtp_server: str = ""  # SMTP_SERVER, host or host:port
@@ -141,6 +142,7 @@ class Settings:
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
             history=_history(config, knobs),
+            per_job_history=_absolute(config, "PER_JOB_HISTORY_DIR", knobs.per_job_history_dir).rstrip("/"),
             machine_attributes=MachineAttributes(
                 knobs.system_job_machine_attrs, knobs.system_job_machine_attrs_history_length
             ),

@@ -58,7 +58,7 @@ from services.schedd.io.user_log import UserLog
 from services.schedd.settings import Settings
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
-from shared.classad import UNDEFINED, ClassAd
+from shared.classad import UNDEFINED, ClassAd, unparse_old
 from shared.classad.expr import fold
 from shared.config.knobs.base import to_list
 from shared.counters import LONG_S, WORK_S, CountsBy, Durations
@@ -118,6 +118,7 @@ class JobUpdates:
         # What is written is deleted with the next transaction: until then a restart finds it at the end of its log.
         self.log = UserLog(queue.drop_log_events, self._log_failed, self.now, context.name)
         self.log.of_all, self.log.history = settings.event_log, settings.history
+        self.log.per_job = settings.per_job_history
         self.mailer = Mailer(context, _mail_route(settings))
         self.next_log = 1
         self.broken = asyncio.Event()  # the database cannot be written
@@ -158,6 +159,7 @@ class JobUpdates:
         """Go by other settings from now on."""
         self.settings = settings
         self.log.of_all, self.log.history = settings.event_log, settings.history
+        self.log.per_job = settings.per_job_history
         self.mailer.route = _mail_route(settings)
         self.factories_may_go_on()
 
@@ -594,11 +596,14 @@ class JobUpdates:
         if job.status == JobStatus.REMOVED:
             self.removed(job)
         self.queue.leave(job, full_packed(self.name, job, now), now)
-        if path := self.log.history.path:
-            # People copy that file about, and read it with other rights than the queue's.
+        path, folder = self.log.history.path, self.log.per_job
+        if path or folder:
+            # People copy these files about, and read them with other rights than the queue's.
             shown = full_ad(self.name, job, now, self.settings.rights.private)
-            record = as_text(shown).encode(errors="surrogateescape")
-            self.record_all([(path, record)])
+            texts = [(path, as_text(shown))] if path else []
+            if folder:
+                texts.append((f"{folder}/history.{job.id}", unparse_old(shown.public())))
+            self.record_all([(where, text.encode(errors="surrogateescape")) for where, text in texts])
         cluster = job.cluster
         if job.ad.eval(checkpoints.NUMBER) is not UNDEFINED:
             self._clean(checkpoints.folder_of(self.spool, job.id))

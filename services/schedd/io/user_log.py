@@ -40,6 +40,7 @@ class UserLog:
     ) -> None:
         self.of_all = EventLog()
         self.history = HistoryFile()
+        self.per_job = ""  # the directory with a file for each job that is over
         self._now = now
         self._creator = creator  # of the log of all jobs, as its head tells it
         self._written = written
@@ -96,7 +97,8 @@ class UserLog:
 
     def _append(self, batch: Sequence[tuple[int, str, bytes]]) -> dict[str, str]:
         history = self.history
-        for path in (self.of_all.path, history.path):
+        per_job = {path for _, path, _ in batch if self.per_job and path.startswith(f"{self.per_job}/")}
+        for path in (self.of_all.path, history.path, *per_job):
             if path:
                 with contextlib.suppress(OSError):  # if it can not be made, `append` says so
                     # Ads of jobs may hold secrets.

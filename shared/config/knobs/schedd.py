@@ -172,6 +172,11 @@ class ScheddSettings(ServerTlsSettings):
         "$(SPOOL)/history",
         meaning="file of the jobs that have left the queue, besides the database; written where it is set",
     )
+    per_job_history_dir: str | None = knob(
+        "PER_JOB_HISTORY_DIR",
+        meaning="directory with a file history.CLUSTER.PROC for each job that has left the queue, for programs that "
+        "read and remove them",
+    )
     max_history_log: int = knob(
         "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"
     )

@@ -13,7 +13,7 @@ from roost.cli.main import main
 from services.schedd.io.user_log import UserLog, begin, missing_events, rotate
 from services.schedd.settings import EventLog, HistoryFile, Settings
 from shared import history_file, job_log
-from shared.classad import ClassAd
+from shared.classad import ClassAd, parse_ad
 from shared.config import ConfigError, load_config
 from shared.job_log import Form, LogHead
 from shared.messages.claims import Usage
@@ -182,6 +182,26 @@ async def test_jobs_that_left_are_in_the_history_file_too_and_in_its_rotations(t
         assert main(["history", "-file", str(one), "-af", "ClusterId", "JobStatus", "ExitCode", "Number"]) == 0
         said += capsys.readouterr().out.splitlines()
     assert sorted(said) == ["1 4 0 0", "2 4 1 1", "3 4 2 2", "4 4 3 3", "5 3 undefined undefined"]
+
+
+async def test_each_job_that_left_has_a_file_of_its_own_where_that_is_wanted(tmp_path):
+    """PER_JOB_HISTORY_DIR: for accounting programs, which remove what they have read."""
+    folder = tmp_path / "per-job"
+    folder.mkdir()
+    async with Pool(tmp_path / "pool", PER_JOB_HISTORY_DIR=f"{folder}/") as pool:
+        run = await pool.run_one(ad=job_ad(Number=7, Environment="SECRET=1"))
+        await pool.startd.report(run, "running", started_at=5.0)
+        await pool.startd.finish(run, 3)
+        await pool.submit(procs=2)
+        await pool.act("remove", "2")
+        names = ["history.1.0", "history.2.0", "history.2.1"]
+        await eventually(lambda: sorted(one.name for one in folder.iterdir()) == names, what="three files")
+        await eventually(lambda: pool.schedd.updates.log.waiting == 0, what="all written")
+    ad = parse_ad((folder / "history.1.0").read_text(), "old")
+    assert (ad.eval("ExitCode"), ad.eval("Number"), "Environment" in ad) == (3, 7, False)
+    assert {one.stat().st_mode & 0o777 for one in folder.iterdir()} == {0o600}
+    with pytest.raises(ConfigError, match="PER_JOB_HISTORY_DIR = here is no absolute path"):
+        settings(PER_JOB_HISTORY_DIR="here")
 
 
 async def test_each_log_has_its_own_form_and_what_is_wanted_besides(tmp_path):
