@@ -203,8 +203,8 @@ class ClassAd(MutableMapping[str, Any]):
     # Texts
 
     def printOld(self) -> str:
-        """The ad in old syntax: a line for each attribute."""
-        return unparse_old(self._ad)
+        """The ad in old syntax: a line for each attribute. Of an ad without any it is an empty line."""
+        return unparse_old(self._ad) or "\n"
 
     def printJson(self) -> str:
         """The ad as a JSON object."""

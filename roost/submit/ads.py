@@ -24,12 +24,14 @@ from roost.submit.commands import (
     iwd,
     leading_number,
     of_universe,
+    references_of,
     unquoted,
 )
 from roost.submit.files import executable, logs, stderr, stdin, stdout, transfer
 from roost.submit.requirements import requirements
-from shared.classad import UNDEFINED, Expr, unparse
+from shared.classad import UNDEFINED, ClassAd, Expr, ParseError, evaluate, unparse
 from shared.config.errors import config_error
+from shared.config.evaluate import parse_whole
 from shared.job_limits import is_limit_name
 
 #: First words of a grid_resource that mean a batch system.
@@ -235,8 +237,8 @@ def environment(c: Commands, out: Attributes) -> None:
 def _inherited(c: Commands, wanted: str) -> dict[str, str]:
     environ = c.place.environment
     lowered = wanted.strip().lower()
-    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", lowered):  # no variable has such a name: as a condition
-        lowered = "true" if float(lowered) else "false"
+    if (condition := _condition(lowered)) is not None:  # no variable has such a name
+        lowered = "true" if condition else "false"
     if lowered == "false":
         return {}
     if lowered == "true":
@@ -255,6 +257,16 @@ def _inherited(c: Commands, wanted: str) -> dict[str, str]:
         for name, value in environ.items()
         if (not take or any(p.fullmatch(name) for p in take)) and not any(p.fullmatch(name) for p in leave)
     }
+
+
+def _condition(text: str) -> bool | None:
+    """Whether a constant expression holds; None: it is none."""
+    try:
+        expr = parse_whole(text)
+    except ParseError:
+        return None
+    value = None if references_of(expr) else evaluate(expr, ClassAd())
+    return bool(value) if isinstance(value, bool | int | float) else None
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
@@ -436,8 +448,8 @@ def lease(c: Commands, out: Attributes) -> None:
                 out["JobLeaseDuration"] = default
         return
     expr = c.parsed("job_lease_duration", "JobLeaseDuration")
-    given = c.constant(expr)
-    if isinstance(given, int | float) and 0 < given < 20:
+    plain = re.fullmatch(r"\d+(\.\d*)?", text)  # an expression is none, as in the reference, but true is 1
+    if text.lower() == "true" or (plain is not None and 0 < float(text) < 20):
         c.warn("JobLeaseDuration less than 20 seconds is not allowed, using 20 instead", "job_lease_duration")
         out["JobLeaseDuration"] = 20
     else:

@@ -122,7 +122,7 @@ class Commands:
             if value is not None:
                 return value
             alias = ALIASES.get(key)
-            if alias is not None:
+            if alias is not None and self.table.get(name) is None:  # one that is empty hides the other name
                 self.read.add(alias.lower())
                 self.used.add(alias.lower())
                 value = self.table.value(alias)

@@ -45,7 +45,8 @@ def executable(c: Commands, out: Attributes) -> None:
         out["TransferExecutable"] = False
         size = 0
     else:
-        keep = transfer is False or (containers and transfer is None and text.startswith("/"))
+        inside = containers and text.startswith("/") and c.place.knobs.submit_container_never_xfer_absolute_cmd
+        keep = transfer is False or (inside and transfer is None)
         path = c.place.directory / text
         out["Cmd"] = text if keep or text.startswith("/") else f"{c.place.directory}/{text}"
         size = 0
@@ -222,7 +223,7 @@ def transfer(c: Commands, out: Attributes) -> None:
             c.source("transfer_input_files"),
             "set both",
         )
-    if schemes:
+    if schemes and out["JobUniverse"] not in (7, 12):  # beside the schedd: nothing travels
         out["WantTransferPluginMethods"] = ",".join(sorted(schemes))
 
 

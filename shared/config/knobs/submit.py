@@ -72,6 +72,11 @@ class SubmitSettings(CommonSettings):
         choices=("warn", "error"),
         meaning="what comes of request_memory or request_disk without a unit; unset: nothing",
     )
+    submit_container_never_xfer_absolute_cmd: bool = knob(
+        "SUBMIT_CONTAINER_NEVER_XFER_ABSOLUTE_CMD",
+        "true",
+        meaning="an executable with an absolute path is one of the container's image; false: it travels",
+    )
     interactive_submit_file: str | None = knob(
         "INTERACTIVE_SUBMIT_FILE", meaning="submit file of an interactive job for which none is named"
     )

@@ -132,3 +132,56 @@ def test_requests_without_a_unit(submit, command, unit):
 def test_a_mistake_of_the_administrator_names_its_line(submit, line):
     with pytest.raises(ConfigError, match=r"machine.conf, line \d"):
         submit(f"Site = here we are\n{line}")
+
+
+@pytest.mark.parametrize("image", ["docker_image = debian", "container_image = a.sif"])
+@pytest.mark.parametrize(("knobs", "travels"), [("", None), ("SUBMIT_CONTAINER_NEVER_XFER_ABSOLUTE_CMD = false", "")])
+def test_a_program_with_an_absolute_path_is_the_images_or_travels(submit, image, knobs, travels):
+    attributes, _ = submit(knobs, image)
+    assert attributes["Cmd"] == "/bin/true"
+    assert attributes.get("TransferExecutable", "") is (False if travels is None else travels)
+    attributes, _ = submit(knobs, f"{image}\ntransfer_executable = true")
+    assert "TransferExecutable" not in attributes
+
+
+def test_a_program_that_is_to_travel_into_a_container_must_be_there(submit):
+    with pytest.raises(ConfigError, match="does not exist"):
+        submit(
+            "SUBMIT_CONTAINER_NEVER_XFER_ABSOLUTE_CMD = false",
+            "executable = /no/such\nuniverse = docker\ndocker_image = d",
+        )
+
+
+@pytest.mark.parametrize(("text", "kept"), [("true", "20"), ("19", "20"), ("3+4", "3 + 4"), ("0", "0"), ("40", "40")])
+def test_a_lease_of_less_than_twenty_seconds_is_one_of_twenty(submit, text, kept):
+    assert text_of(submit, "JobLeaseDuration", "", f"job_lease_duration = {text}") == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "all_of_it"),
+    [
+        ("true", True),
+        ("3", True),
+        ("1+1", True),
+        ("1e3", True),
+        ("0.0", False),
+        ("03", False),
+        ("A", True),
+        ("B", False),
+    ],
+)
+def test_getenv_is_a_condition_or_names(submit, text, all_of_it):
+    attributes, _ = submit("", f"getenv = {text}")
+    assert ("A=1" in attributes["Environment"]) is all_of_it
+
+
+@pytest.mark.parametrize("universe", ["scheduler", "local"])
+def test_no_plug_in_is_asked_for_beside_the_schedd(submit, universe):
+    attributes, _ = submit("", f"universe = {universe}\ntransfer_input_files = http://x.example/f")
+    assert "WantTransferPluginMethods" not in attributes
+
+
+def test_an_empty_command_hides_the_attribute_of_its_name(submit):
+    assert text_of(submit, "RequestMemory", "JOB_DEFAULT_REQUESTMEMORY = 77", "RequestMemory = 1K") == "1"
+    both = "RequestMemory = 1K\nrequest_memory ="
+    assert text_of(submit, "RequestMemory", "JOB_DEFAULT_REQUESTMEMORY = 77", both) == "77"
