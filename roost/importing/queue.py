@@ -25,7 +25,7 @@ from shared.classad.expr import fold
 from shared.classad.old import parse_line
 from shared.config.errors import ConfigError, Problem, Source
 from shared.transfer.bundle import Source as FileSource
-from shared.transfer.sandbox import EXECUTABLE, NOWHERE, input_sources
+from shared.transfer.sandbox import EXECUTABLE, NOWHERE, input_names, input_sources
 
 _KEY: Final = re.compile(r"0*([0-9]{1,15})\.(-?[0-9]{1,15})")
 _CLUSTER, _OWN = -1, (-2, -100)
@@ -323,7 +323,7 @@ def names_files(cluster: QueuedCluster, job: QueuedJob) -> bool:
     try:
         takes_command = bool(job.ad.eval_string("Cmd")) and job.ad.eval("TransferExecutable") is not False
         takes_input = job.ad.eval_string("In") not in ("", NOWHERE) and job.ad.eval("TransferIn") is not False
-        return job.spooled or takes_command or takes_input or bool(job.ad.eval_string("TransferInput"))
+        return job.spooled or takes_command or takes_input or bool(input_names(job.ad))
     finally:
         job.ad.chain(None)
 

@@ -55,9 +55,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "EncryptOutputFiles": WithoutEffect("encrypt_output_files", _NO_ENCRYPTION, refused=True),
     "DontEncryptInputFiles": WithoutEffect("dont_encrypt_input_files", _NO_ENCRYPTION, refused=True),
     "DontEncryptOutputFiles": WithoutEffect("dont_encrypt_output_files", _NO_ENCRYPTION, refused=True),
-    "PublicInputFiles": WithoutEffect(
-        "public_input_files", "the files would not travel: list them in transfer_input_files", refused=True
-    ),
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "JobStarterDebug": WithoutEffect("starter_debug", "the startd's log stays as it is"),

@@ -25,8 +25,14 @@ def split_list(value: str) -> list[str]:
     return [name for part in value.split(",") if (name := part.strip())]
 
 
+def input_names(ad: ClassAd) -> list[str]:
+    """What TransferInput and PublicInputFiles list: names from Iwd, and URLs."""
+    return [name for listed in ("TransferInput", "PublicInputFiles") for name in split_list(ad.eval_string(listed))]
+
+
 def input_sources(ad: ClassAd) -> list[Source]:
-    """What goes along with a job whose files lie here: executable, standard input, TransferInput, its own plug-ins.
+    """What goes along with a job whose files lie here: executable, standard input, TransferInput and
+    PublicInputFiles, its own plug-ins.
 
     Names are relative to Iwd. A directory with a slash at its end means what is in it. URLs are the startd's business.
     Paths may lead anywhere, since the job names them and only the schedd's own account may submit without spooling.
@@ -40,7 +46,7 @@ def input_sources(ad: ClassAd) -> list[Source]:
     if stdin and stdin != NOWHERE and ad.eval("TransferIn") is not False:
         sources.append(Source(iwd / stdin, PurePosixPath(stdin).name, follow=True))
     keep_paths = ad.eval("PreserveRelativePaths") is True
-    for name in split_list(ad.eval_string("TransferInput")):
+    for name in input_names(ad):
         if "://" in name:
             continue
         path = iwd / name

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from shared.classad import ClassAd
-from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, parse_remaps, remapped, split_list
+from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, input_names, parse_remaps, remapped
 
 #: The beginning of a URL; a token of `use_oauth_services` may stand before the scheme (`box+https://`).
 URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -34,7 +34,7 @@ def local_name(url: str) -> str:
 
 
 def input_urls(job: ClassAd) -> list[str]:
-    return [name for name in split_list(job.eval_string("TransferInput")) if is_url(name)]
+    return [name for name in input_names(job) if is_url(name)]
 
 
 def goes_by_url(job: ClassAd) -> bool:

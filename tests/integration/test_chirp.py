@@ -104,7 +104,7 @@ def test_a_script_uses_the_command(personal, tmp_path):
 def test_a_spooled_job_has_its_sandbox(personal, tmp_path):
     work = work_in(tmp_path, "#!/bin/sh\ncondor_chirp fetch data x && condor_chirp put x made && cat x\n")
     (work / "job.sub").write_text(
-        "executable = job\noutput = out\nerror = err\ntransfer_input_files = data\n+WantIOProxy = true\nqueue\n"
+        "executable = job\noutput = out\nerror = err\npublic_input_files = data\n+WantIOProxy = true\nqueue\n"
     )
     cluster = personal.submit(work / "job.sub", "-spool")
     assert at_rest(personal, cluster)[1] == 0

@@ -411,3 +411,23 @@ def test_every_argument_in_the_table_is_one_of_the_commands(engine):
     said = engine.docker("create", "--help")
     assert "--cap-add" in said
     assert [name for name in OPTIONS if f"{name} " not in said] == []
+
+
+@spec("SUB-14")
+async def test_jobs_ask_over_the_network_that_they_have(engine, files, tmp_path):
+    """By the gateway of the network; without a network there is nobody to ask, and no file that names one."""
+    ask = (
+        "[ -e $_CONDOR_SCRATCH_DIR/.chirp.config ] || exit 4; "
+        "exec bash -c 'read host port cookie < $_CONDOR_CHIRP_CONFIG; "
+        'exec 3<>/dev/tcp/$host/$port; printf "cookie %s\\nset_job_attr_delayed ChirpX $1\\n" $cookie >&3; '
+        "read one <&3; read two <&3; echo $one $two' job "
+    )
+    async with running_pool(tmp_path) as pool:
+        for number, network in enumerate(("", "host", "none")):
+            wanted = {"DockerNetworkType": network} if network else {}
+            activation, _ = await start(pool, files, f"{ask} {number}", **wanted)
+            end = await end_of(pool, activation)
+            assert end.exit.exit_code == (4 if network == "none" else 0), (network, end.exit)
+            if network != "none":
+                assert files.text("_condor_stdout") == "0 0\n", network
+                assert told(pool, activation, "ChirpX") == number

@@ -17,7 +17,7 @@ from services.schedd.core import job_end
 from services.schedd.core.job_changes import JobEffect, LogEvent
 from shared import job_log
 from shared.classad import ClassAd
-from shared.transfer.sandbox import NOWHERE, split_list
+from shared.transfer.sandbox import NOWHERE, input_names, split_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class DataflowFiles:
 
         return cls(
             tuple(paths(ad.eval_string("Cmd"), ad.eval_string("In"))),
-            tuple(paths(*split_list(ad.eval_string("TransferInput")))),
+            tuple(paths(*input_names(ad))),
             tuple(paths(*split_list(ad.eval_string("TransferOutput")))),
         )
 

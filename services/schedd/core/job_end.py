@@ -28,7 +28,8 @@ USER_VACATED: Final = 1004
 _NAMES: Final = """
     clusterid procid globaljobid owner user qdate jobstatus cmd iwd jobprio accountinggroup numjobstarts
     numshadowstarts holdreason holdreasoncode holdreasonsubcode requirements userlog dagmannodeslog out err in
-    transferoutputremaps transferinput transferplugins transferoutput outputdestination args arguments env environment
+    transferoutputremaps transferinput publicinputfiles transferplugins transferoutput outputdestination
+    args arguments env environment
     jobuniverse wantioproxy wantremoteupdates oauthservicesneeded
 """
 _NOT_THEIRS: Final = frozenset(_NAMES.split())

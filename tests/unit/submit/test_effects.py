@@ -27,7 +27,6 @@ LINES = {
         "transfer_input_files = /bin/true",
     ),
     "OutputDestination": ("output_destination = /elsewhere", ""),
-    "PublicInputFiles": ("public_input_files = a", ""),
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
     "JobStarterLog": ("starter_log = log", ""),
     "LoadProfile": ("load_profile = true", "load_profile = false"),

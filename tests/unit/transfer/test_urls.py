@@ -25,6 +25,16 @@ def test_urls_among_the_input():
     assert goes_by_url(ClassAd({"TransferOutputRemaps": "a = b; c = file:///tmp/c"}))
 
 
+def test_public_files_travel_as_others_do(tmp_path):
+    (tmp_path / "shared").write_text("all")
+    job = ClassAd({"Iwd": str(tmp_path), "TransferInput": "own", "PublicInputFiles": "shared, https://h/c"})
+    assert [(one.name, one.path) for one in input_sources(job)] == [
+        ("own", tmp_path / "own"),
+        ("shared", tmp_path / "shared"),
+    ]
+    assert input_urls(job) == ["https://h/c"]
+
+
 @pytest.mark.parametrize(
     ("url", "name", "scheme"),
     [
