@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from roost.errors import ClientError
@@ -80,11 +80,17 @@ def check(directory: Path, manifest: Manifest) -> list[str]:
         try:
             if digest_of(path) != digest:
                 found.append(f"{name} is not as it was written")
-            elif path.suffix == ".db" and (damage := damage_of(path)):
+            elif _is_database(PurePath(name)) and (damage := damage_of(path)):
                 found.append(f"{name}: {damage}")
         except OSError as error:
             found.append(f"{name}: {error.strerror or error}")
     return found
+
+
+def is_of_jobs(name: PurePath) -> bool:
+    """Whether a path below SPOOL is a job's file: these have any names, and are kept as they are."""
+    parts = name.parts
+    return len(parts) > 4 and (parts[0], parts[2]) == ("schedd", "sandboxes") and parts[3] != "incoming"
 
 
 def digest_of(path: Path) -> str:
@@ -93,6 +99,10 @@ def digest_of(path: Path) -> str:
         return "-> " + str(path.readlink())
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_database(name: PurePath) -> bool:
+    return name.suffix == ".db" and not (name.parts[0] == SPOOL and is_of_jobs(name.relative_to(SPOOL)))
 
 
 def damage_of(path: Path) -> str:

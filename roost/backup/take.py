@@ -30,6 +30,7 @@ from roost.backup.manifest import (
     damage_of,
     digest_of,
     highest,
+    is_of_jobs,
     versions_in,
 )
 from roost.errors import ClientError
@@ -134,11 +135,14 @@ def copy_database(path: Path, target: Path) -> None:
 
 
 def _databases(spool: Path) -> list[Path]:
-    return sorted(path for path in spool.rglob("*.db") if path.is_file() and not _left(path.relative_to(spool)))
+    found = ((path, path.relative_to(spool)) for path in spool.rglob("*.db") if path.is_file())
+    return sorted(path for path, name in found if not _left(name) and not is_of_jobs(name))
 
 
 def _left(name: Path) -> bool:
     """Whether a path below SPOOL is not copied."""
+    if is_of_jobs(name):
+        return False
     text = name.as_posix()
     return text.startswith(_NOT) or text.endswith(_ENDS) or _UNDER_WAY in name.parts
 
@@ -148,7 +152,7 @@ def _copy_files(spool: Path, target: Path) -> None:
     private_files.make_directory(target)
     for path in _below(spool, directories=True):
         name = path.relative_to(spool)
-        if path.suffix != ".db" and not _left(name):
+        if is_of_jobs(name) or (path.suffix != ".db" and not _left(name)):
             _copy(path, target / name, recursive=False)
 
 

@@ -60,6 +60,16 @@ def taken(pool, tmp_path, name="backup"):
     return tmp_path / name, made
 
 
+@pytest.mark.parametrize("name", ["mine.db", "run.lock", "out.new", "incoming/part", "startd/x.pid"])
+def test_files_of_jobs_have_any_names_and_are_copied_as_they_are(pool, tmp_path, name):
+    file = pool / "spool" / "schedd" / "ap1" / "sandboxes" / "1" / "proc0" / "in" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("no database")
+    directory, _ = taken(pool, tmp_path)
+    assert manifest.check(directory, manifest.read(directory)) == []
+    assert (directory / "spool" / file.relative_to(pool / "spool")).read_text() == "no database"
+
+
 def test_the_versions_are_those_that_daemons_write():
     assert (QUEUE_VERSION, STARTD_VERSION) == (stored_versions.JOB_QUEUE, stored_versions.STARTD_JOURNAL)
     assert (JOURNAL_VERSION, IDENTITIES_VERSION) == (stored_versions.JOURNAL, stored_versions.IDENTITIES)
