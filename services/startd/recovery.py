@@ -39,7 +39,13 @@ async def recover(startd: StartdContext, journal: Journal) -> SlotEffects:
         one.launched |= not one.transfer_url
         run = startd.runs.adopt(one)
         if one.claim_id in lost:
-            run.stop("evicted", "evict", lost[one.claim_id], fast=True)
+            run.stop("evicted", "evict", lost[one.claim_id][1], fast=True)
+    # The end of a run says that the claim is over, too: whoever heard of that first would take a job that has ended by
+    # now, and whose end nobody has acknowledged, for one that is to run again.
+    told_by_runs = {one.claim_id for one in kept}
+    for claim_id, (claim, trouble) in lost.items():
+        if claim_id not in told_by_runs:
+            startd.publisher.lost(claim.schedd, claim.slot, claim_id, trouble)
     for claim in list(startd.slot_manager.claims.values()):
         known = startd.runs.by_key.get(claim.run)
         if claim.run and (known is None or known.ended):
@@ -51,8 +57,8 @@ async def recover(startd: StartdContext, journal: Journal) -> SlotEffects:
     return effects
 
 
-def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], SlotEffects]:
-    """Give the slots their claims back. Returns those that do not fit any more, with the reason."""
+def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, tuple[Claim, str]], SlotEffects]:
+    """Give the slots their claims back. Returns those that do not fit any more, by id, with the reason."""
     effects = SlotEffects()
     manager, granted = startd.slot_manager, list[Claim]()
     for record in journal.load("steering").values():
@@ -61,7 +67,7 @@ def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], Slo
         effects.add(manager.restore_children(slot_name, record["children"]))
     for slot_name, record in journal.load("past").items():
         effects.add(manager.restore_past(slot_name, journal_records.unpack_past(record)))
-    lost: dict[str, str] = {}
+    lost: dict[str, tuple[Claim, str]] = {}
     # The oldest first: where the machine has become smaller, those that have run longest keep their place.
     claims = [journal_records.unpack_claim(record) for record in journal.load("claims").values()]
     for claim, slot in sorted(claims, key=lambda one: (one[0].made_at, one[1].name)):
@@ -69,9 +75,8 @@ def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], Slo
         trouble, changed = manager.restore(claim, slot, startd.now())
         effects.add(changed)
         if trouble:
-            lost[claim_id] = trouble
+            lost[claim_id] = claim, trouble
             journal.write([("claims", claim_id, None)])
-            startd.publisher.lost(claim.schedd, claim.slot, claim_id, trouble)
         else:
             granted.append(claim)
     for claim_id, record in journal.load("waiting").items():
