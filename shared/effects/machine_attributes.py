@@ -45,7 +45,7 @@ NEVER: Final = (
     Answer("a machine that can be woken is IsWakeAble", "IsWakeEnabled"),
     Answer(
         "daemons hold one connection to the broker, and no sessions",
-        "MonitorSelfRegisteredSocketCount MonitorSelfSecuritySessions",
+        "MonitorSelfRegisteredSocketCount",
     ),
     Answer("RemoteNegotiatingGroup tells under which group a slot was claimed", "RemoteAutoregroup"),
     Answer("TotalJobSuspendTime tells of the job", "TotalClaimSuspendTime"),

@@ -94,7 +94,7 @@ def test_a_call_is_taken_back_before_it_runs_and_removed_while_it_does(inside, t
         runs.remove("enough")
         with pytest.raises(FunctionFailed, match="removed: enough"):
             runs.result(PATIENCE_S)
-    assert not queued(inside)
+    wait_until(lambda: not queued(inside), what="the jobs to be gone")
     with pytest.raises(RuntimeError, match="after shutdown"):
         pool.submit(jobs.add, 1)
 

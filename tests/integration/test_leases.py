@@ -135,6 +135,8 @@ def test_a_job_that_is_removed_where_no_startd_lives_leaves_the_queue_after_its_
         ad |= {"TransferExecutable": False, "JobLeaseDuration": 5}
         (job,) = client.submit(ClassAd(ad), [ClassAd()]).ids()
         wait_until((tmp_path / "pids").exists, what="the start of the job")
+        started = {"constraint": "NumJobStarts == 1"}
+        wait_until(lambda: list(client.jobs(job, **started)), what="the schedd to hear of it")
         whole.stop_daemon("startd")
         client.act("remove", [job])
         pid = int((tmp_path / "pids").read_text())

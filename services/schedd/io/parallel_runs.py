@@ -246,7 +246,7 @@ class ParallelRuns:
         if run.ending and any(node.shadow is not None and not node.shadow.stop for node in job.nodes):
             self._stop_nodes(job, *decisions.stop_of(run))
         if run.ending is not before:
-            self.log.info("parallel_run_ends", job_id=str(job.id), why=str(run.ending), node=run.by)
+            self.log.info("parallel_run_ends", job_id=str(job.id), reason=str(run.ending), node=run.by)
         self._save(job, run)
 
     def _finish(self, job: Job, run: ParallelRun) -> None:
