@@ -51,15 +51,20 @@ class ChirpServer:
             server = self._servers.get(address)
             if server is None:
                 try:
-                    server = await asyncio.start_server(self._connected, address, port, limit=LINE_BYTES + 2)
+                    server = await self._bound(address, port)
                 except OSError:
                     if not port:
                         raise
-                    server = await asyncio.start_server(self._connected, address, 0, limit=LINE_BYTES + 2)
+                    server = await self._bound(address, 0)
                 self._servers[address] = server
+                await server.start_serving()
                 self._log.info("chirp_listens", address=address, port=server.sockets[0].getsockname()[1])
             bound: int = server.sockets[0].getsockname()[1]
             return bound
+
+    async def _bound(self, address: str, port: int) -> asyncio.Server:
+        """It does not listen yet: whoever is cancelled while it begins to would leave it to nobody."""
+        return await asyncio.start_server(self._connected, address, port, limit=LINE_BYTES + 2, start_serving=False)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         session = ChirpSession(reader, writer, lambda cookie: self._jobs.get(_digest(cookie)))
