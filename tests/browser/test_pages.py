@@ -167,7 +167,9 @@ def test_pages_show_what_is_there(visit, pool):
     expect(page.get_by_role("region", name="Operators")).to_contain_text("Add twenty machines")
     visitor.go("")
     # Charts begin with values, over the whole range, without being pointed at.
-    expect(page.locator(".u-legend").first).to_contain_text(re.compile("Claimed *[0-9.]+ cpus"))
+    legend = page.locator(".u-legend").first
+    # What was seen in a part of the range is drawn when that is over, which takes a new pool two minutes.
+    expect(legend).to_contain_text(re.compile("Claimed *[0-9.]+ cpus"), timeout=150_000)
     page.get_by_role("link", name="Machines", exact=True).first.click()
     page.get_by_role("link", name=pool.machine).click()
     expect(page.get_by_role("heading", name="Slots")).to_be_visible()
