@@ -20,6 +20,13 @@ LONGEST = 1000
 Search = Annotated[
     str, Query(max_length=dashboard_rows.LONGEST_SEARCH, description="what a name must have in it, in any case")
 ]
+OfSchedd = Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")]
+OfStatus = Annotated[str, Query(max_length=LONGEST, description="Idle, Running, Held, ...; none: any")]
+OfUser = Annotated[str, Query(max_length=LONGEST, description="submitter or owner")]
+JobSearch = Annotated[
+    str,
+    Query(max_length=dashboard_rows.LONGEST_SEARCH, description="job number, or a part of command or arguments"),
+]
 After = Annotated[str, Query(max_length=5000, description="`next` of the page before; none: the first page")]
 Lines = Annotated[int, Query(ge=1, le=MOST_LINES, description="lines of the page")]
 
@@ -172,15 +179,10 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
         responses=example({"rows": [_JOB], "next": "", "totals": {"Idle": 4}, "schedds": ["ap1"], "late": []}),
     )
     async def jobs(
-        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
-        status: Annotated[str, Query(max_length=LONGEST, description="Idle, Running, Held, ...; none: any")] = "",
-        user: Annotated[str, Query(max_length=LONGEST, description="submitter or owner")] = "",
-        search: Annotated[
-            str,
-            Query(
-                max_length=dashboard_rows.LONGEST_SEARCH, description="job number, or a part of command or arguments"
-            ),
-        ] = "",
+        schedd: OfSchedd = "",
+        status: OfStatus = "",
+        user: OfUser = "",
+        search: JobSearch = "",
         history: Annotated[bool, Query(description="jobs that left the queue")] = False,
         after: After = "",
         limit: Lines = 50,
@@ -200,15 +202,10 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
         ),
     )
     async def batches(
-        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
-        status: Annotated[str, Query(max_length=LONGEST, description="Idle, Running, Held, ...; none: any")] = "",
-        user: Annotated[str, Query(max_length=LONGEST, description="submitter or owner")] = "",
-        search: Annotated[
-            str,
-            Query(
-                max_length=dashboard_rows.LONGEST_SEARCH, description="job number, or a part of command or arguments"
-            ),
-        ] = "",
+        schedd: OfSchedd = "",
+        status: OfStatus = "",
+        user: OfUser = "",
+        search: JobSearch = "",
         after: Annotated[int, Query(ge=0, le=10**7, description="lines to leave out")] = 0,
         limit: Lines = 50,
     ) -> dict[str, Any]:
