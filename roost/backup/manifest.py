@@ -80,7 +80,7 @@ def check(directory: Path, manifest: Manifest) -> list[str]:
         try:
             if digest_of(path) != digest:
                 found.append(f"{name} is not as it was written")
-            elif _is_database(PurePath(name)) and (damage := damage_of(path)):
+            elif is_database(PurePath(name.removeprefix(f"{SPOOL}/"))) and (damage := damage_of(path)):
                 found.append(f"{name}: {damage}")
         except OSError as error:
             found.append(f"{name}: {error.strerror or error}")
@@ -101,8 +101,9 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _is_database(name: PurePath) -> bool:
-    return name.suffix == ".db" and not (name.parts[0] == SPOOL and is_of_jobs(name.relative_to(SPOOL)))
+def is_database(name: PurePath) -> bool:
+    """Whether a path below SPOOL is a daemon's database."""
+    return name.suffix == ".db" and not is_of_jobs(name)
 
 
 def damage_of(path: Path) -> str:

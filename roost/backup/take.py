@@ -30,6 +30,7 @@ from roost.backup.manifest import (
     damage_of,
     digest_of,
     highest,
+    is_database,
     is_of_jobs,
     versions_in,
 )
@@ -136,7 +137,7 @@ def copy_database(path: Path, target: Path) -> None:
 
 def _databases(spool: Path) -> list[Path]:
     found = ((path, path.relative_to(spool)) for path in spool.rglob("*.db") if path.is_file())
-    return sorted(path for path, name in found if not _left(name) and not is_of_jobs(name))
+    return sorted(path for path, name in found if is_database(name) and not _left(name))
 
 
 def _left(name: Path) -> bool:
@@ -152,7 +153,7 @@ def _copy_files(spool: Path, target: Path) -> None:
     private_files.make_directory(target)
     for path in _below(spool, directories=True):
         name = path.relative_to(spool)
-        if is_of_jobs(name) or (path.suffix != ".db" and not _left(name)):
+        if not is_database(name) and not _left(name):
             _copy(path, target / name, recursive=False)
 
 
