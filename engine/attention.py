@@ -176,7 +176,12 @@ def attention(facts: Facts, now: float) -> list[Finding]:
         *_versions(facts),
         *_oldest(facts, now),
     ]
-    return sorted(found, key=lambda one: _ORDER[one.level])
+    return gravest_first(found)
+
+
+def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors before warnings before notes; of each level in the order in which they come."""
+    return sorted(findings, key=lambda one: _ORDER[one.level])
 
 
 #: What a pool needs to do its work, what it is without, and the command that lists them.

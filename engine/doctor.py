@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, Literal
 
-from engine.attention import Certificate, Disk, Facts, Finding, attention
+from engine.attention import Certificate, Disk, Facts, Finding, attention, gravest_first
 
 #: A clock may be so far from the others', besides what asking took, seconds.
 CLOCK_S: Final = 2.0
@@ -97,7 +97,7 @@ def told_of(found: Mapping[str, Any]) -> list[Told]:
 
 def check_pool(pool: Pool, now: float) -> list[Finding]:
     """now: of the gateway's clock, s since 1970; errors first."""
-    return _sorted(
+    return gravest_first(
         [
             *_answers(pool.daemons),
             *_clocks(pool),
@@ -119,7 +119,7 @@ def check_machine(machine: Machine, now: float) -> list[Finding]:
     for server in machine.servers:
         found += _server(server)
     found += attention(Facts(disks=machine.disks, certificates=machine.certificates), now)
-    return _sorted(found)
+    return gravest_first(found)
 
 
 #: A code of engine.attention, and ours that tells the same more exactly.
@@ -132,7 +132,7 @@ def merged(*lists: Iterable[Finding]) -> list[Finding]:
     for one in (finding for found in lists for finding in found):
         seen.setdefault((one.code, one.text), one)
     codes = {code for code, _ in seen}
-    return _sorted(one for one in seen.values() if _SAME.get(one.code) not in codes)
+    return gravest_first(one for one in seen.values() if _SAME.get(one.code) not in codes)
 
 
 def needs_somebody(findings: Iterable[Finding]) -> bool:
@@ -354,10 +354,3 @@ def _not_looked(pool: Pool) -> Iterator[Finding]:
     if older:
         text = f"{len(older)} daemons are of an earlier release and do not tell how they do, such as the {older[0]}."
         yield Finding("older", "note", text, len(older), help="upgrade.md", command="roost upgrade -check")
-
-
-_ORDER: Final = {"error": 0, "warning": 1, "note": 2}
-
-
-def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda one: _ORDER[one.level])
