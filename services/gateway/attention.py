@@ -11,6 +11,7 @@ from typing import Any, Final
 from engine.attention import DISK_SHORT_MIB, SILENT_S, Facts, Jobs, Oldest, Queue, attention
 from services.gateway.core import attention_facts
 from services.gateway.core.attention_facts import Lately
+from services.gateway.core.dashboard_rows import idle_and_alike
 from services.gateway.dashboard import FIRST_SLOT, PATIENCE_S, Dashboard, in_time
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
@@ -158,12 +159,7 @@ class Attention(SharesAnswers):
         found: dict[tuple[str, int], int] = {}
         if not kinds:
             return found
-        listed = ", ".join(map(str, sorted(kinds)))
-        question = QueryJobs(
-            constraint=f"JobStatus == 1 && member(AutoClusterId, {{{listed}}})",
-            projection=["AutoClusterId"],
-            limit=MOST_ALIKE,
-        )
+        question = QueryJobs(constraint=idle_and_alike(kinds), projection=["AutoClusterId"], limit=MOST_ALIKE)
         async for page in self._pool.jobs(schedd, question):
             for packed in page.ads:
                 kind = ClassAd.unpack(packed).eval("AutoClusterId")

@@ -495,8 +495,8 @@ class Dashboard(SharesAnswers):
             missing = [row for row in rows if row["Schedd"] == schedd.name and dashboard_rows.lacks_reason(row)]
             if not missing:
                 continue
-            kinds = ", ".join(map(str, sorted({row["AutoClusterId"] for row in missing})))
-            constraint = f"JobStatus == 1 && LastRejMatchReason isnt undefined && member(AutoClusterId, {{{kinds}}})"
+            alike = dashboard_rows.idle_and_alike({row["AutoClusterId"] for row in missing})
+            constraint = f"{alike} && LastRejMatchReason isnt undefined"
             names = ["AutoClusterId", "LastRejMatchReason", "LastRejMatchTime"]
             question = QueryJobs(constraint=constraint, projection=names, limit=MOST_REASONS)
             answer = await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)

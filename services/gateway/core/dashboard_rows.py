@@ -220,6 +220,11 @@ def late(ad: ClassAd, schedd: str) -> dict[str, Any]:
     return {**row, "Schedd": schedd, "Left": max(0, int(total - given))}
 
 
+def idle_and_alike(kinds: Iterable[int]) -> str:
+    """TRUE of idle jobs in these autoclusters."""
+    return f"JobStatus == 1 && member(AutoClusterId, {{{', '.join(map(str, sorted(kinds)))}}})"
+
+
 def all_of(*conditions: str) -> str:
     """Constraints that must all be true; empty ones ask for nothing."""
     return " && ".join(f"({one})" for one in conditions if one)
