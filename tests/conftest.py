@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
+from shared.call_stack import in_one_piece
 from tests import locked, spec, warm
 from tests.servers import Rabbit, Redis, Server, ServerError
 
@@ -116,6 +118,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """pytest's own, with the stack of calls that a daemon has: what tests measure is so dear as it is there."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    in_one_piece(runtestprotocol, item, nextitem=nextitem)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(trylast=True)

@@ -29,6 +29,7 @@ from shared.bus.api import BusHealth, Exchange
 from shared.bus.senders import TABLE, Arrival, Denied, Senders
 from shared.bus.statements import Believer, Keys
 from shared.bus.topology import inbox_queue
+from shared.call_stack import in_one_piece
 from shared.classad import ClassAd, ParseError, parse_ad, parse_ads
 from shared.classad.as_json import from_json, to_json
 from shared.classad.budget import TooExpensive
@@ -395,11 +396,12 @@ class Readers:
         self._executors: dict[str, ProcessPoolExecutor] = {}
 
     async def run(self, family: str, seed: int, first: int, count: int) -> Tally:
+        loop = asyncio.get_running_loop()
         executor = self._executors.get(family)
         if executor is None:
             executor = self._executors[family] = ProcessPoolExecutor(1, initializer=collect_as_daemons_do)
         try:
-            return await asyncio.get_running_loop().run_in_executor(executor, run, family, seed, first, count)
+            return await loop.run_in_executor(executor, in_one_piece, run, family, seed, first, count)
         except BrokenProcessPool:
             del self._executors[family]
             if count == 1:

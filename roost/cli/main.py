@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from roost.errors import ClientError, UnknownOption, UsageError
+from shared.call_stack import in_one_piece
 from shared.errors import RoostError
 
 #: Command -> module in roost.cli (each has `run(argv) -> int`), and one line for `roost help`.
@@ -186,4 +187,4 @@ def overview(topics: Iterable[str]) -> str:
 
 def entry() -> None:
     # SIGPIPE stays ignored, as Python has it: a gateway that closes an idle connection must not end the command.
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_piece(main, sys.argv[1:]))

@@ -15,9 +15,10 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
@@ -26,6 +27,7 @@ from shared import private_files, tracing
 from shared.bus.api import Bus
 from shared.bus.spool import spool_file
 from shared.bus.statements import Keys, Signer, signer_of
+from shared.call_stack import in_one_piece
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.errors import warning_lines
@@ -49,6 +51,9 @@ EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG, EXIT_OVER = 1, 75, 78, 99
 PING_S = 5.0
 #: Daemons whose <SUBSYSTEM>_NAME names them in the pool. A negotiator's or collector's names something else.
 NAMED = ("SCHEDD", "STARTD")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def run(daemon_class: type[Daemon]) -> None:
@@ -82,12 +87,25 @@ def trace(service: str, config: Config, instance: str) -> None:
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """asyncio.run, on uvloop where there is one."""
-    try:
+    """asyncio.run, on uvloop where there is one. Its calls and those of its threads have room (shared.call_stack)."""
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run
+    with contextlib.suppress(ImportError):  # where there is none for this platform
         import uvloop
-    except ImportError:  # not on this platform
-        return asyncio.run
-    return uvloop.run
+
+        run = uvloop.run
+    return lambda main: in_one_piece(run, _with_threads(main))
+
+
+async def _with_threads(main: Coroutine[Any, Any, Any]) -> Any:
+    asyncio.get_running_loop().set_default_executor(_Threads())
+    return await main
+
+
+class _Threads(ThreadPoolExecutor):
+    """What asyncio.to_thread runs has room for its calls, too."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return super().submit(in_one_piece, fn, *args, **kwargs)
 
 
 def _arguments(subsystem: str) -> argparse.ArgumentParser:
