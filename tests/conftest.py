@@ -96,17 +96,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     without = config.getoption("--without")
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
+        marked = {mark.name for mark in item.iter_markers()}  # looked for once: there are many tests
         for name, fixtures in NEEDS.items():
-            if used & set(fixtures):
+            if name not in marked and not used.isdisjoint(fixtures):
                 item.add_marker(name)
-            if name in without and item.get_closest_marker(name):
+                marked.add(name)
+            if name in without and name in marked:
                 item.add_marker(pytest.mark.skip(reason=f"--without {name}"))
-        containers = item.get_closest_marker("docker") or item.get_closest_marker("apptainer")
-        if containers and not item.get_closest_marker("timeout"):
+        if not marked.isdisjoint(("docker", "apptainer")) and "timeout" not in marked:
             item.add_marker(pytest.mark.timeout(DOCKER_TIMEOUT_S))
         if "compose_pool" in used:
             item.add_marker(pytest.mark.xdist_group("compose"))
-        elif not item.get_closest_marker("xdist_group") and _shares(item):
+        elif "xdist_group" not in marked and _shares(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         _name_group(config, item)
     # Tests of whole pools wait as much as they work: last come those that only work, which fill what is left.

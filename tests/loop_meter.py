@@ -48,10 +48,11 @@ def measured():
             held.add(time.thread_time() - began, self)
 
     gc.collect()
-    gc.freeze()  # what the tests hold is looked through by no daemon's collections
+    # What the tests hold is looked through by no daemon's collections. It stays frozen: to thaw it would thaw all that
+    # was read to find the tests as well (conftest.py), and the next collection take a second.
+    gc.freeze()
     asyncio.Handle._run = run
     try:
         yield held
     finally:
         asyncio.Handle._run = plain
-        gc.unfreeze()

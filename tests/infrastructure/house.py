@@ -115,7 +115,7 @@ def single_importers(house: House, services: list[Module]) -> list[str]:
 
 
 def long_functions(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
             lines = node.end_lineno - node.lineno + 1
             if lines > LONG_FUNCTION:
@@ -124,9 +124,7 @@ def long_functions(module: Module) -> Iterator[str]:
 
 def pass_through(module: Module) -> Iterator[str]:
     """Methods that only forward."""
-    for kind in ast.walk(module.tree):
-        if not isinstance(kind, ast.ClassDef):
-            continue
+    for kind in module.classes:
         for node in kind.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _forwards(node):
                 yield f"{module.name}.{kind.name}.{node.name}"
@@ -181,11 +179,12 @@ def single_protocols(house: House, doubles: House | None = None) -> list[str]:
     classes: list[tuple[str, ast.ClassDef]] = []
     for place in filter(None, (house, doubles)):
         for module in place.modules.values():
-            classes += [(module.name, node) for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+            classes += [(module.name, node) for node in module.classes]
     by_name: dict[str, ast.ClassDef] = {node.name: node for _, node in classes}
+    own = {node: members_of(node) for _, node in classes}
 
     def everything(node: ast.ClassDef, seen: frozenset[str] = frozenset()) -> set[str]:
-        found = members_of(node)
+        found = set(own[node])
         for base in map(_base, node.bases):
             if base in by_name and base not in seen and by_name[base] is not node:
                 found |= everything(by_name[base], seen | {node.name})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -25,6 +26,22 @@ class Module:
     lines: int
     runtime: set[str] = field(default_factory=set)
     typing: set[str] = field(default_factory=set)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree: a dozen tests look at each, and to walk costs more than to look."""
+        return list(ast.walk(self.tree))
+
+    @property
+    def classes(self) -> list[ast.ClassDef]:
+        """Those within others and in functions too."""
+        found, waiting = [], list(statements(self.tree))
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.ClassDef):
+                found.append(node)
+            waiting += statements(node)
+        return found
 
     @property
     def is_empty(self) -> bool:
@@ -89,7 +106,17 @@ class House:
 @cache
 def house_of(*packages: str) -> House:
     """Of this checkout, read once in a process. Tests that use it run in one worker: SOURCE."""
-    return House(packages=packages or PACKAGES)
+    house = House(packages=packages or PACKAGES)
+    gc.freeze()  # a million objects that stay: collections of garbage need not look at them
+    return house
+
+
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Those directly within a module, class, function or compound statement."""
+    for name in ("body", "orelse", "finalbody"):
+        yield from getattr(node, name, ())
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield from part.body
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
@@ -103,7 +130,7 @@ def _imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bo
             waiting += [(child, True) for child in node.body]
             waiting += [(child, typing) for child in node.orelse]
         else:
-            waiting += [(child, typing) for child in ast.iter_child_nodes(node)]
+            waiting += [(child, typing) for child in statements(node)]
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:

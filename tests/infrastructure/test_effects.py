@@ -18,6 +18,7 @@ from shared.effects import by_name
 from shared.effects.job_attributes import PART, UNSET
 from shared.effects.machine_attributes import NEVER
 from shared.effects.machine_attributes import PART as PART_OF_SLOTS
+from tests.infrastructure.words import stands
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data"
@@ -66,10 +67,6 @@ def source(*folders, without=("adstash",)):
     return LISTS.sub("", text)
 
 
-def stands(name, text, *, flags=0):
-    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", text, flags) is not None
-
-
 def made_up(name, text, patterns):
     return any(re.fullmatch(pattern, name, re.I) and piece in text for pattern, piece in patterns.items())
 
@@ -94,7 +91,9 @@ def test_attributes_of_slots_are_where_the_table_does_not_deny_them():
     there = [name for name in documented("machine_attributes_of_23_9.txt") if name not in absent]
     assert len(there) > 180
     plain = [(name, re.sub("<[a-z]+>", "", name)) for name in there]
-    missing = [name for name, bare in plain if not stands(bare, text, flags=re.I) and not made_up(name, text, MADE_UP)]
+    missing = [
+        name for name, bare in plain if not stands(bare, text, any_case=True) and not made_up(name, text, MADE_UP)
+    ]
     assert missing == [], "list them in shared/effects/machine_attributes.py"
 
 
@@ -103,7 +102,9 @@ def test_commands_are_read_where_the_table_does_not_deny_them():
     idle = by_name(commands.COMMANDS)
     read = [name for name in documented("submit_commands_of_23_9.txt") if name not in idle]
     assert len(read) > 140
-    missing = [name for name in read if not stands(name, text, flags=re.I) and not made_up(name, text, READ_BY_PARTS)]
+    missing = [
+        name for name in read if not stands(name, text, any_case=True) and not made_up(name, text, READ_BY_PARTS)
+    ]
     assert missing == [], "list them in COMMANDS of roost/submit/effects.py"
 
 

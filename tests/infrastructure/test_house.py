@@ -12,13 +12,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.infrastructure.house import single_protocols
-from tests.infrastructure.imports import SOURCE, House, circles, house_of
+from tests.infrastructure.imports import SOURCE, House, Module, circles, house_of
 from tests.infrastructure.picture import arrows, daemons, rooms_of
 
 pytestmark = pytest.mark.xdist_group(SOURCE)
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("engine", "services", "shared", "roost", "bench")
 # A decision takes what it needs as arguments: no I/O, no clock, no randomness, no log, no environment.
 IMPURE = {
     "aiohttp",
@@ -58,11 +57,8 @@ EXCEPTIONS: dict[str, str] = {
 }
 
 
-def product_modules() -> Iterator[tuple[str, Path]]:
-    for package in PRODUCT:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            yield name.removesuffix(".__init__"), path
+def product_modules() -> list[Module]:
+    return [*house_of().modules.values(), *house_of("bench").modules.values()]
 
 
 def is_pure_by_place(module: str) -> bool:
@@ -70,8 +66,8 @@ def is_pure_by_place(module: str) -> bool:
     return module.split(".")[0] == "engine" or "core" in module.split(".")
 
 
-def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported(module: Module) -> Iterator[str]:
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -83,19 +79,18 @@ def is_impure(module: str) -> bool:
 
 
 def test_decisions_have_no_io_clock_or_randomness():
-    decisions = [(name, path) for name, path in product_modules() if is_pure_by_place(name)]
+    decisions = [module for module in product_modules() if is_pure_by_place(module.name)]
     assert decisions
-    found = [f"{name} imports {module}" for name, path in decisions for module in imported(path) if is_impure(module)]
+    found = [f"{one.name} imports {name}" for one in decisions for name in imported(one) if is_impure(name)]
     assert not found, "decisions take such things as arguments"
 
 
 def test_long_modules_say_why_in_their_docstring():
     silent = []
-    for name, path in product_modules():
-        source = path.read_text()
-        docstring = ast.get_docstring(ast.parse(source)) or ""
-        if source.count("\n") > MODULE_LINES and not re.search(r"(?i)\b(long|longer|length|lines)\b", docstring):
-            silent.append(name)
+    for module in product_modules():
+        docstring = ast.get_docstring(module.tree) or ""
+        if module.lines > MODULE_LINES and not re.search(r"(?i)\b(long|longer|length|lines)\b", docstring):
+            silent.append(module.name)
     assert not silent, f"over {MODULE_LINES} lines: split it, or give the reason in the docstring"
 
 
@@ -143,7 +138,7 @@ def test_an_object_is_whole_when_it_is_made(house):
     """It does not ask itself what it has."""
     found = []
     for module in house.modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(node.args) < 2:
                 continue
             of_self = isinstance(node.args[0], ast.Name) and node.args[0].id == "self"
@@ -156,7 +151,7 @@ def test_nobody_assigns_callbacks_of_others(house):
     """`x.on_change = ...`: who calls back is an argument when the object is made, or what is wanted is returned."""
     found = []
     for module in house.modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             targets = node.targets if isinstance(node, ast.Assign) else []
             for target in targets:
                 if not isinstance(target, ast.Attribute) or not target.attr.startswith("on_"):

@@ -33,6 +33,7 @@ OURS = {"CONFIG_ROOT"}
 SAMPLES = {"<SUBSYS>": "SCHEDD", "<DaemonName>": "SCHEDD", "<N>": "1", "*": "READ", "<SSH-CLIENT>": "ssh", "xxx": "X1"}
 # Looked up under names that the code puts together from what the administrator wrote, or by each of their names.
 COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>", "SLOT<N>_EXECUTE"}
+USE = re.compile(r"\$\(([^:()]+)[:)]")
 
 
 pytestmark = pytest.mark.xdist_group(SOURCE)
@@ -49,10 +50,9 @@ def names_something(node):
 
 def pattern(node):
     """What macros an f-string may name: a gap is a word without underscores, or the placeholder of a family."""
-    parts = (
-        re.escape(part.value) if isinstance(part, ast.Constant) else "(<[A-Za-z]+>|[A-Z]+)" for part in node.values
+    return "".join(
+        re.escape(part.value) if isinstance(part, ast.Constant) else "(?:<[A-Za-z]+>|[A-Z]+)" for part in node.values
     )
-    return re.compile("".join(parts))
 
 
 @functools.cache
@@ -62,9 +62,9 @@ def read_somewhere():
     }
     names = {knob.name for knob in KNOBS.values()} | {name for answer in NONE for name in answer.names.split()}
     names -= NAMESAKES
-    found, patterns = set(COMPUTED), []
+    found, patterns = set(COMPUTED), set()
     for module in house_of().modules.values():
-        for node in ast.walk(module.tree) if "knobs" not in module.path.parts else ():
+        for node in module.nodes if "knobs" not in module.path.parts else ():
             if isinstance(node, ast.Attribute) and name_of(node.value) in HOLDERS and node.attr in fields:
                 found.add(fields[node.attr])
             elif isinstance(node, ast.Call) and name_of(node.func) in LOOK_UPS:
@@ -72,23 +72,28 @@ def read_somewhere():
                     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                         found.add(argument.value)
                     elif isinstance(argument, ast.JoinedStr) and names_something(argument):
-                        patterns.append(pattern(argument))
+                        patterns.add(pattern(argument))
             elif isinstance(node, ast.Dict):
                 texts = {value.value for value in node.values if isinstance(value, ast.Constant)}
                 if len(texts & names) > 2:  # a table of fields and their macros
                     found |= texts
-    found = {name for name in names if name in found or any(regex.fullmatch(name) for regex in patterns)}
+    computed = re.compile("|".join(sorted(patterns)))
+    found = {name for name in names if name in found or computed.fullmatch(name)}
     templates = "\n".join(body for bodies in CONFIG.templates.values() for body in bodies.values())
-    found |= {name for name in names - found if re.search(rf"\$\({re.escape(name)}[:)]", templates)}
-    while more := {name for name in names - found if any(refers(KNOBS.get(user.lower()), name) for user in found)}:
+    found |= names & set(USE.findall(templates))
+    while more := {name for name in names - found if name.lower() in used_by_defaults_of(found)}:
         found |= more
     return found
 
 
-def refers(user, name):
-    """Whether the default of one knob goes by another."""
-    default = user.default if user is not None else None
-    return re.search(rf"\$\({re.escape(name)}[:)]", default or "", flags=re.IGNORECASE) is not None
+@functools.cache
+def defaults():
+    """Of each knob: the macros that its default goes by, all in lower case."""
+    return {name: set(USE.findall((knob.default or "").lower())) for name, knob in KNOBS.items()}
+
+
+def used_by_defaults_of(knobs):
+    return set().union(*(defaults().get(name.lower(), ()) for name in knobs))
 
 
 def test_knobs_without_effect_are_listed():

@@ -119,7 +119,7 @@ def test_lines_within_a_span_say_which(lines):
 def calls():
     """(where, keywords, event) of all that is logged."""
     for module in house_of().modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             if node.func.attr in LEVELS and "log" in ast.unparse(node.func.value).lower():

@@ -1,6 +1,5 @@
 """What a job asks for in vain is refused or told, and the list of it is true."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from roost.submission import submit
 from roost.submit import Description, SubmitContext
 from roost.submit.description import told_of
 from roost.submit.effects import TABLE, command_in_vain
+from tests.infrastructure.words import stands
 
 ROOT = Path(__file__).resolve().parents[3]
 #: A submit file's line for each row, and one that asks for nothing where there is such a one.
@@ -72,13 +72,13 @@ def test_each_is_refused_or_told_where_it_is_asked_for(attribute, tmp_path):
 
 def test_attributes_that_a_daemon_reads_are_not_in_the_table():
     exports = ROOT / "services" / "adstash"  # names every attribute there may be
-    texts = [
+    text = "\n".join(
         path.read_text()
         for package in ("engine", "services", "shared")
         for path in (ROOT / package).rglob("*.py")
         if exports not in path.parents
-    ]
-    assert [name for name in TABLE if any(re.search(rf"\b{name}\b", text) for text in texts)] == []
+    )
+    assert [name for name in TABLE if stands(name, text)] == []
 
 
 def test_one_job_of_many_is_enough(tmp_path):
