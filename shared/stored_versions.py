@@ -12,6 +12,16 @@ STARTD_JOURNAL: Final = 1  # user_version of the startd's database
 JOURNAL: Final = 1  # `version` in the table meta
 IDENTITIES: Final = 1  # `version` in registrar.json
 BACKUP: Final = 1  # `format` in a backup's manifest
+#: Of records in Redis (shared.state.versions). 1 is how they were before versions were written down.
+ADS: Final = "ads"
+CLAIM_IDS: Final = "claim ids"
+ABSENT: Final = "absent machines"
+TOKENS: Final = "tokens"
+ELECTION: Final = "election"
+ACCOUNTING: Final = "accounting records"
+DEFRAG: Final = "lead of defrag"
+ROOSTER: Final = "lead of rooster"
+IN_REDIS: Final = (ADS, CLAIM_IDS, ABSENT, TOKENS, ELECTION, ACCOUNTING, DEFRAG, ROOSTER)
 
 VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -20,6 +30,7 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
         "journal": JOURNAL,
         "identities": IDENTITIES,
         "backup": BACKUP,
+        **dict.fromkeys(IN_REDIS, 1),
     }
 )
 

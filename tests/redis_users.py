@@ -13,7 +13,7 @@ from tests import warm
 from tests.servers import Redis, answers
 
 ROOT = Path(__file__).parents[1]
-USERS = (*acl.RIGHTS, acl.LOADER)
+USERS = (*acl.RIGHTS, *acl.OTHERS)
 #: May everything, and is in no pool: what the tests look and put things right with.
 TESTER = "tester"
 

@@ -14,9 +14,13 @@ from roost.errors import ClientError
 from shared.accounting_version import NONE
 from shared.state import Store, keys
 from shared.state.accounting import read_records, read_version
+from shared.state.versions import check, later_than
+from shared.stored_versions import ABSENT, ACCOUNTING, ELECTION, TOKENS
 
 #: Hashes besides the accounting records.
 _HASHES: Final = (keys.TOKENS, keys.TOKENS_USED, keys.ABSENT)
+#: Kinds of all of them, whose versions are kept with them.
+_KINDS: Final = (TOKENS, ABSENT, ELECTION, ACCOUNTING)
 #: Fields of one write.
 _AT_ONCE: Final = 500
 
@@ -39,9 +43,17 @@ class StoredState:
             version, strings, hashes = msgpack.unpackb(data, strict_map_key=False)
             if version != 1:
                 raise ValueError(f"version {version}")
-            return cls(strings, hashes)
+            found = cls(strings, hashes)
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise ClientError(f"state.msgpack can not be read: {error}", "failed") from error
+        if why := later_than(found.versions()):
+            raise ClientError(f"state.msgpack can not be restored: {why}", "failed")
+        return found
+
+    def versions(self) -> dict[str, str]:
+        """Those that were written down, by kind."""
+        said = {kind: self.strings.get(keys.version(kind)) for kind in _KINDS}
+        return {kind: version.decode("utf-8", "replace") for kind, version in said.items() if version is not None}
 
     def __len__(self) -> int:
         return len(self.strings) + sum(map(len, self.hashes.values()))
@@ -49,8 +61,12 @@ class StoredState:
 
 async def read(store: Store, shards: Iterable[str]) -> StoredState:
     """shards: names of negotiators that have one (NEGOTIATOR_NAME), "" for those without. Each shard's records are as
-    they were at one moment. Raises StoreUnavailable."""
+    they were at one moment. Raises StoreUnavailable, also for what is of a later release."""
+    await check(store, *_KINDS)
     found = StoredState()
+    for kind in _KINDS:
+        if (version := await store.get(keys.version(kind))) is not None:
+            found.strings[keys.version(kind)] = version
     for shard in dict.fromkeys(["", *shards]):
         books = await read_records(store, shard)
         if (epoch := await store.get(keys.had_epoch(shard))) is not None:
@@ -71,7 +87,9 @@ async def read(store: Store, shards: Iterable[str]) -> StoredState:
 
 
 async def occupied(store: Store, state: StoredState) -> str:
-    """Why this store is not to be written to; empty: it has nothing that would be lost. Raises StoreUnavailable."""
+    """Why this store is not to be written to; empty: it has nothing that would be lost. Raises StoreUnavailable, also
+    where it has records of a later release."""
+    await check(store, *_KINDS)
     shards = [
         key.removeprefix(keys.had_epoch("")).lstrip(":") for key in state.strings if key.startswith(keys.had_epoch(""))
     ]

@@ -111,6 +111,7 @@ def _copied(source: Source, target: Path, about: Manifest) -> Manifest:
         replace_on_disk(target / STATE, state.pack(), 0o600)
     try:
         keeps = dict(highest(versions_in(target / SPOOL)))
+        keeps |= {kind: int(version) for kind, version in (state.versions() if state else {}).items()}
     except (sqlite3.Error, ValueError) as error:
         raise ClientError(f"the copy of {source.spool} can not be read: {error}", "failed") from error
     files = {str(path.relative_to(target)): digest_of(path) for path in _below(target)}

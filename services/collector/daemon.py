@@ -58,6 +58,7 @@ from shared.messages.base import Envelope, Failure, Message
 from shared.messages.events import DaemonGone, OfflineMatched
 from shared.messages.pool_history import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
+from shared.stored_versions import ABSENT, ADS, CLAIM_IDS
 from shared.tls import ClientTls
 
 #: Messages after which a look is worth its milliseconds, and seconds between looks.
@@ -87,6 +88,7 @@ class Collector(Daemon):
     """The collector as a daemon: its subscriptions, root tasks and answers."""
 
     subsystem: ClassVar[str] = "COLLECTOR"
+    writes: ClassVar[tuple[str, ...]] = (ADS, CLAIM_IDS, ABSENT)
     at_start: ClassVar[tuple[str, ...]] = ("KEEP_POOL_HISTORY", "POOL_HISTORY_*")
 
     def __init__(self, context: Context) -> None:

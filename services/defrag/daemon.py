@@ -25,6 +25,7 @@ from shared.daemon.events import announce
 from shared.daemon.metrics import Counter, Declared, Gauge, register
 from shared.daemon.periodic import NothingToDo, PeriodicDaemon, remaining_s
 from shared.messages.events import DefragRound
+from shared.stored_versions import DEFRAG
 
 NO_MACHINE: Final = "there is no machine with a partitionable slot yet"
 
@@ -33,6 +34,7 @@ class Defrag(PeriodicDaemon):
     """Defrag as a daemon: each cycle decides, writes the decision down, and sends its orders."""
 
     subsystem: ClassVar[str] = "DEFRAG"
+    writes: ClassVar[tuple[str, ...]] = (DEFRAG,)
     my_type: ClassVar[str] = "Defrag"
     at_start: ClassVar[tuple[str, ...]] = ("ROOST_DEFRAG_LEASE",)
 

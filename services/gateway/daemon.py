@@ -46,6 +46,7 @@ from shared.errors import PermanentError, RoostError
 from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
 from shared.server_tls import ServerCertificate, own_names
+from shared.stored_versions import TOKENS
 from shared.transfer.tls import TransferTls
 from shared.user_names import user_of
 
@@ -101,6 +102,7 @@ class Gateway(Daemon):
     """The daemon that people and scripts talk to."""
 
     subsystem: ClassVar[str] = "GATEWAY"
+    writes: ClassVar[tuple[str, ...]] = (TOKENS,)
     can_be_off: ClassVar[bool] = False  # nobody could switch it on
     at_start: ClassVar[tuple[str, ...]] = (
         "AUTH_SSL_SERVER_*",

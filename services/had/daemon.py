@@ -55,6 +55,7 @@ from shared.messages import had as messages
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.events import LeaderChanged, PriorityChanged, PriorityRestored
 from shared.state import keys
+from shared.stored_versions import ACCOUNTING, ELECTION
 from shared.tasks import TaskSet
 
 #: Seconds between orders to a negotiator that has not answered: it may be starting, and the pool waits for it.
@@ -86,6 +87,7 @@ class Had(Daemon):
     """The HAD as a daemon: it carries out what the election decides."""
 
     subsystem: ClassVar[str] = "HAD"
+    writes: ClassVar[tuple[str, ...]] = (ELECTION, ACCOUNTING)
     at_start: ClassVar[tuple[str, ...]] = ("HAD_CONTROLLEE", "HAD_USE_REPLICATION", "STATE_FILE")
 
     def __init__(self, context: Context) -> None:

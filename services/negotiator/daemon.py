@@ -50,6 +50,7 @@ from shared.messages.negotiation import GetPriorities, ImportAccounts, Reschedul
 from shared.state import keys
 from shared.state.ads import StoredGroup, load_ads, load_claims, load_groups
 from shared.state.api import StaleEpoch
+from shared.stored_versions import ACCOUNTING
 
 #: NEGOTIATION_CYCLE_STATS_LENGTH at most, and one more, which says when the period of the last began.
 MOST_STATISTICS = 101
@@ -72,6 +73,7 @@ class Negotiator(Daemon):
     """The negotiator daemon. `epoch` is 0 until a HAD gave one."""
 
     subsystem: ClassVar[str] = "NEGOTIATOR"
+    writes: ClassVar[tuple[str, ...]] = (ACCOUNTING,)
     at_start: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: Context) -> None:

@@ -27,6 +27,7 @@ from shared.daemon.periodic import PeriodicDaemon, remaining_s
 from shared.daemon.pool_ads import pool_ads
 from shared.job_text import quoted, words_v2
 from shared.messages.events import RoosterRound
+from shared.stored_versions import ROOSTER
 
 #: Of the lead among several roosters, seconds.
 LEASE_S: Final = 30.0
@@ -38,6 +39,7 @@ class Rooster(PeriodicDaemon):
     """The rooster as a daemon: each cycle wakes the machines that the policy names."""
 
     subsystem: ClassVar[str] = "ROOSTER"
+    writes: ClassVar[tuple[str, ...]] = (ROOSTER,)
     my_type: ClassVar[str] = "Rooster"
     at_start: ClassVar[tuple[str, ...]] = ()
 

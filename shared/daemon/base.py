@@ -32,6 +32,8 @@ class Daemon(ABC):
     uses_store: ClassVar[bool] = True
     #: What it keeps on disk that has a version of its own, by name: another release reads it or refuses.
     keeps: ClassVar[Mapping[str, int]] = MappingProxyType({})
+    #: What it writes into Redis, by its names in shared.stored_versions: before its setup it agrees on the versions.
+    writes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: Context) -> None:
         self.context = context

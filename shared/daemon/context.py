@@ -37,6 +37,7 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     new_id: Callable[[], str] = new_id
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    waits: str = ""  # what it waits for before its setup, besides bus and store
     again: bool = False  # the daemon stops to be started again: not for good, and not by mistake
     over: bool = False  # the daemon stops for good, by its own decision
     shutdown: Shutdown | None = None  # what DAEMON_SHUTDOWN asks for, until it is done

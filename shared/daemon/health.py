@@ -33,6 +33,8 @@ def waiting_for(daemon: Daemon) -> list[str]:
         found.append(f"bus: {bus.waiting_for or consumers}")
     if not store.connected or store.waiting_for:
         found.append(f"store: {store.waiting_for or 'a connection'}")
+    if context.waits:
+        found.append(f"store: {context.waits}")
     if context.stopping.is_set():
         found.append("stopping")
     if not found and (own := daemon.ready()):

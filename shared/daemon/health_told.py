@@ -4,7 +4,7 @@ so that a daemon of an earlier release answers too, and leaves it out.
     release      its version
     protocol     digest of the messages that it knows: alike in daemons that speak alike
     messages     their types, "type/version"
-    keeps        versions of what it keeps on disk, by name
+    keeps        versions of what it keeps on disk, by name, and in Redis where it is not the first
     now          its clock, seconds since 1970
     role         `leader`, `passive`, or empty
     waiting_for  what keeps it from its work; none: it does it
@@ -18,6 +18,7 @@ so that a daemon of an earlier release answers too, and leaves it out.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from shared.config.errors import ConfigError
 from shared.daemon.base import Daemon
 from shared.daemon.health import disk_sizes, loop_report, waiting_for
 from shared.messages.base import known_types, protocol
+from shared.stored_versions import VERSIONS
 from shared.version import VERSION
 
 #: Knobs that name certificates, one or several in a list.
@@ -52,7 +54,7 @@ async def tell_health(daemon: Daemon) -> dict[str, Any]:
         "release": VERSION,
         "protocol": protocol(),
         "messages": known_types(),
-        "keeps": dict(daemon.keeps),
+        "keeps": {**daemon.keeps, **_beyond_first(daemon.writes)},
         "now": context.clock.now(),
         "role": daemon.role(),
         "waiting_for": waiting_for(daemon),
@@ -69,6 +71,11 @@ async def tell_health(daemon: Daemon) -> dict[str, Any]:
         },
         "store": {"connected": store.connected, "variant": store.variant, "last_error": store.last_error},
     }
+
+
+def _beyond_first(kinds: Iterable[str]) -> dict[str, int]:
+    """Releases that know no versions of these read the first one, so it is no news to them."""
+    return {kind: VERSIONS[kind] for kind in kinds if VERSIONS[kind] > 1}
 
 
 def certificate_ends(config: Config) -> dict[str, float]:

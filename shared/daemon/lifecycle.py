@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from shared.backoff import Backoff
 from shared.bus.api import Bus, Exchange
 from shared.config import Config
 from shared.config.dynamic import refuse
@@ -17,6 +18,7 @@ from shared.daemon.base import Daemon
 from shared.errors import ConfigurationError, RetryableError, RoostError
 from shared.messages.base import Message
 from shared.messages.events import DaemonStarted, DaemonStopped
+from shared.state import StoreUnavailable, versions
 from shared.version import VERSION
 
 #: Seconds after which a task that was cancelled, and still runs, is cancelled again.
@@ -25,6 +27,8 @@ CANCEL_AGAIN_S = 0.5
 DRAIN_S = 10.0
 #: Seconds for handlers that are under way when it ends. One that waits longer waits for something that is not there.
 HEAR_OUT_S = 2.0
+#: Seconds between two looks at what a store has that is of a later release, the first and the longest.
+AGREE_S = (0.2, 5.0)
 #: Seconds for telling the pool that it started or stopped.
 EVENT_S = 1.0
 
@@ -46,7 +50,7 @@ async def run_daemon(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Calla
     await install_user_maps(daemon)
     try:
         try:
-            if not await _unless_stopped(daemon, daemon.setup()):
+            if not await _unless_stopped(daemon, _begin(daemon)):
                 return
         except ConfigurationError as error:
             await asyncio.to_thread(refuse, context.config, error)
@@ -68,6 +72,24 @@ async def run_daemon(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Calla
         async with asyncio.timeout(shutdown_s(context.config, drain_s)[1]):
             await daemon.close()
         log.info("daemon_stopped", reason=reason)
+
+
+async def _begin(daemon: Daemon) -> None:
+    """Setup, once what lies in Redis is of no later release; what it waits for is shown meanwhile."""
+    context = daemon.context
+    backoff = Backoff(*AGREE_S)
+    while True:
+        try:
+            await versions.agree(context.store, daemon.writes)
+        except StoreUnavailable as error:
+            if context.waits != (reason := str(error)):
+                context.waits = reason
+                context.log.error("store_not_used", reason=reason)
+            await context.clock.sleep(backoff.next_s())
+        else:
+            context.waits = ""
+            break
+    await daemon.setup()
 
 
 def shutdown_s(config: Config, otherwise: float) -> tuple[float, float]:

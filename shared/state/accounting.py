@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.accounting_version import NONE, BadVersion, Version, parse
-from shared.state import keys
+from shared.state import keys, versions
 from shared.state.api import Store, StoreUnavailable, Value
+from shared.stored_versions import ACCOUNTING
 
 #: Records in one run of a script.
 BATCH = 5_000
@@ -57,7 +58,9 @@ class StoredRecords:
 
 
 async def read_version(store: Store, shard: str) -> Version:
-    """NONE where there are no books. Raises StoreUnavailable, BadVersion."""
+    """NONE where there are no books. Raises StoreUnavailable, also where they are of a later release (LaterRecords),
+    and BadVersion."""
+    await versions.check(store, ACCOUNTING)
     return parse(await store.get(keys.accountant_version(shard)))
 
 

@@ -15,11 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from shared import stored_versions as stored
 from shared.state import keys
 from shared.state.scripts import script
 
 #: The user that loads the functions (shared.daemon.load_functions): it sees no key.
 LOADER: Final = "loader"
+#: The user that copies what lies there, and puts it back (`roost backup`, `roost restore`).
+BACKUP: Final = "backup"
 #: The user of health checks: it may ping, and needs no password for it.
 HEALTH: Final = "health"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]*")
@@ -44,6 +47,13 @@ class Rights:
 
 
 _ADS, _HAD, _EPOCH, _ACCOUNTING = "roost:ads:*", "roost:had:*", f"{keys.had_epoch()}*", "roost:accountant*"
+_AGREES: Final = frozenset({"versions_agree"})  # on the versions of what it writes
+
+
+def _versions(*kinds: str) -> tuple[str, ...]:
+    return tuple(map(keys.version, kinds))
+
+
 #: A daemon of which several stand by (shared.daemon.lead).
 _LEADS = frozenset({"lead_take", "lead_note", "lead_give_up"})
 _CONFIRMED = frozenset({"role", "wait"})  # writes that a replica must have
@@ -51,26 +61,43 @@ _CONFIRMED = frozenset({"role", "wait"})  # writes that a replica must have
 RIGHTS: Final[dict[str, Rights]] = {
     "collector": Rights(
         frozenset({"ping", "hget", "hset", "hdel", "hgetall", "zrangebyscore"}),
-        keys=(_ADS, keys.CLAIMS, keys.ABSENT),
-        functions=frozenset({"ads_write", "ads_remove", "claims_write"}),
+        keys=(_ADS, keys.CLAIMS, keys.ABSENT, *_versions(stored.ADS, stored.CLAIM_IDS, stored.ABSENT)),
+        functions=frozenset({"ads_write", "ads_remove", "claims_write"}) | _AGREES,
     ),
     "negotiator": Rights(
         frozenset({"ping", "get", "hgetall", "zrangebyscore"}) | _CONFIRMED,
-        keys=(_ACCOUNTING,),
-        reads=(_EPOCH, _ADS, keys.CLAIMS),
-        functions=frozenset({"accountant_write", "books_stage", "books_replace"}),
+        keys=(_ACCOUNTING, *_versions(stored.ACCOUNTING)),
+        reads=(_EPOCH, _ADS, keys.CLAIMS, *_versions(stored.ADS, stored.CLAIM_IDS)),
+        functions=frozenset({"accountant_write", "books_stage", "books_replace"}) | _AGREES,
         passed=(_EPOCH,),
     ),
     "had": Rights(  # it restores accounting records that Redis lost
         frozenset({"ping", "get", "hgetall"}) | _CONFIRMED,
-        keys=(_HAD, _ACCOUNTING),
-        functions=frozenset({"had_lease", "had_release", "had_hand_over", "books_stage", "books_replace"}),
+        keys=(_HAD, _ACCOUNTING, *_versions(stored.ELECTION, stored.ACCOUNTING)),
+        functions=frozenset({"had_lease", "had_release", "had_hand_over", "books_stage", "books_replace"}) | _AGREES,
     ),
-    "defrag": Rights(frozenset({"ping"}) | _CONFIRMED, keys=(f"{keys.lead('defrag')}*",), functions=_LEADS),
-    "rooster": Rights(frozenset({"ping"}) | _CONFIRMED, keys=(f"{keys.lead('rooster')}*",), functions=_LEADS),
-    "gateway": Rights(frozenset({"ping", "hget", "hset", "hdel", "hgetall"}), keys=(keys.TOKENS, keys.TOKENS_USED)),
+    "defrag": Rights(
+        frozenset({"ping"}) | _CONFIRMED,
+        keys=(f"{keys.lead('defrag')}*", *_versions(stored.DEFRAG)),
+        functions=_LEADS | _AGREES,
+    ),
+    "rooster": Rights(
+        frozenset({"ping"}) | _CONFIRMED,
+        keys=(f"{keys.lead('rooster')}*", *_versions(stored.ROOSTER)),
+        functions=_LEADS | _AGREES,
+    ),
+    "gateway": Rights(
+        frozenset({"ping", "hget", "hset", "hdel", "hgetall"}),
+        keys=(keys.TOKENS, keys.TOKENS_USED, *_versions(stored.TOKENS)),
+        functions=_AGREES,
+    ),
 }
 LOADER_COMMANDS: Final = frozenset({"ping", "function|load", "function|list", "function|delete"})
+#: Of users that are no daemon's.
+OTHERS: Final[dict[str, Rights]] = {
+    LOADER: Rights(LOADER_COMMANDS),
+    BACKUP: Rights(frozenset({"ping", "get", "set", "hgetall", "hset"}), keys=("*",)),
+}
 
 
 def role_of(user: str) -> str:
@@ -90,9 +117,9 @@ def rules(role: str, prefix: str = "") -> list[str]:
 
 
 def user_line(user: str, password: str, prefix: str = "") -> str:
-    """The line of the access list for `<role>`, `<role>.<daemon>` or LOADER; Redis sees the password's hash only. It is
-    the whole of what the user has: rights of before are gone. Raises ValueError."""
-    rights = Rights(LOADER_COMMANDS) if user == LOADER else RIGHTS[role_of(user)]
+    """The line of the access list for `<role>`, `<role>.<daemon>`, LOADER or BACKUP; Redis sees the password's hash
+    only. It is the whole of what the user has: rights of before are gone. Raises ValueError."""
+    rights = OTHERS.get(user) or RIGHTS[role_of(user)]
     return " ".join(["user", user, "reset", "resetchannels", "on", f"#{digest(password)}", *_rules(rights, prefix)])
 
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 import msgpack
 
 from shared.compression import AdCompressor
-from shared.state import keys
+from shared.state import keys, versions
 from shared.state.api import ScriptError, Store, Value
+from shared.stored_versions import ADS, CLAIM_IDS
 
 #: Bytes of ads in one call of a script, so that Redis is not held up for long.
 BATCH_BYTES = 4 << 20
@@ -107,7 +108,9 @@ async def remove_ads(store: Store, removals: Sequence[GroupRemoval]) -> list[Gro
 
 async def load_ads(store: Store, my_type: str = "", compressor: AdCompressor | None = None) -> list[StoredGroup]:
     """All groups of a type (empty: of every type) as the collectors wrote them. AdTable.load takes them. `compressor`:
-    gets the dictionaries, and the ads stay compressed."""
+    gets the dictionaries, and the ads stay compressed. Raises StoreUnavailable, also where ads are of a later release
+    (LaterRecords)."""
+    await versions.check(store, ADS)
     return await load_groups(store, await stored_groups(store, my_type), compressor)
 
 
@@ -179,7 +182,8 @@ async def forget_claims(store: Store, daemons: Iterable[str]) -> None:
 
 
 async def load_claims(store: Store) -> dict[str, str]:
-    """Claim id by slot name, of all startds. Secrets: for the negotiator alone."""
+    """Claim id by slot name, of all startds. Secrets: for the negotiator alone. Raises as load_ads does."""
+    await versions.check(store, CLAIM_IDS)
     claims: dict[str, str] = {}
     for value in (await store.hgetall(keys.CLAIMS)).values():
         claims.update(msgpack.unpackb(value.partition(b"\n")[2]))

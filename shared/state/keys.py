@@ -10,6 +10,7 @@
     roost:ads:columns                hash        MyType -> what a collector has read of these ads, so that the next one
                                                  need not
     roost:claims                     hash        daemon -> its slots' claim ids: secrets, for central managers only
+    roost:version:<kind>             string      version of the records of a kind (shared.state.versions); none: 1
     roost:absent                     hash        Name -> a machine ad that expired and is remembered (spec rows ABS-*)
     roost:tokens                     hash        SHA-256 of a token -> whose it is and what it may do
     roost:tokens-used                hash        SHA-256 of a token -> when it was used last (s since 1970)
@@ -93,6 +94,11 @@ def accountant_groups_aside(shard: str) -> str:
 def accountant_claims_aside(shard: str) -> str:
     """Claims that are about to be restored."""
     return f"roost:accountant-claims-aside:{shard}"
+
+
+def version(kind: str) -> str:
+    """The version of the records of a kind (shared.stored_versions.IN_REDIS)."""
+    return f"roost:version:{kind.replace(' ', '-')}"
 
 
 def had_lease(shard: str = "") -> str:

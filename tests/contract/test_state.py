@@ -29,6 +29,8 @@ from shared.state.ads import (
     write_ads,
     write_claims,
 )
+from shared.state.versions import LaterRecords, agree, check
+from shared.stored_versions import ADS, CLAIM_IDS
 from tests.simulation.store import SimulatedStore
 from tests.spec import spec
 from tests.waiting import eventually
@@ -327,6 +329,27 @@ async def test_concurrent_calls_do_not_mix(store):
         return await store.get(f"k{number}")
 
     assert await asyncio.gather(*(one(i) for i in range(200))) == [str(i).encode() for i in range(200)]
+
+
+async def test_versions_of_records_only_grow_and_later_ones_are_refused(store):
+    """A pool that is upgraded daemon by daemon, and back again."""
+    of_old, of_new = {ADS: 1, CLAIM_IDS: 1}, {ADS: 2, CLAIM_IDS: 1}
+    await agree(store, (ADS, CLAIM_IDS), of_old)
+    assert await store.get(keys.version(ADS)) is None  # nothing that releases before versions would not know
+    await agree(store, (ADS, CLAIM_IDS), of_new)
+    await agree(store, (ADS, CLAIM_IDS), of_new)
+    assert await store.mget([keys.version(ADS), keys.version(CLAIM_IDS)]) == [b"2", None]
+    for ask in (agree(store, (CLAIM_IDS, ADS), of_old), check(store, CLAIM_IDS, ADS, known=of_old), load_ads(store)):
+        with pytest.raises(LaterRecords, match="a later release of Roost has written ads of version 2, and this one"):
+            await ask
+    await check(store, CLAIM_IDS, known=of_old)
+    assert await store.mget([keys.version(ADS), keys.version(CLAIM_IDS)]) == [b"2", None]
+    with pytest.raises(LaterRecords, match=r"ads of version 2.*run that release"):
+        await agree(store, (CLAIM_IDS, ADS), {CLAIM_IDS: 3, ADS: 1})  # all or nothing
+    assert await store.get(keys.version(CLAIM_IDS)) is None
+    await store.set(keys.version(ADS), "of nobody")
+    with pytest.raises(LaterRecords, match="ads of version of nobody"):
+        await agree(store, (ADS,), of_new)
 
 
 async def test_health_says_connected(store):

@@ -8,10 +8,13 @@ import subprocess
 import sys
 
 import pytest
+import redis
 
+from shared import stored_versions
 from shared.bus import connect
 from shared.bus.api import RemoteFailure
 from shared.messages.orders import Restart, SwitchOff, SwitchOn
+from shared.state import keys
 from tests.gateway_keys import gateway_bus
 from tests.processes import DaemonProcess, daemons
 from tests.servers import free_port
@@ -71,6 +74,30 @@ def test_it_waits_for_its_servers_and_says_so_and_can_be_stopped_meanwhile(tmp_p
         assert {(line["daemon"], line["name"]) for line in lines} == {("collector", "cm1")}
     finally:
         process.close()
+
+
+def test_what_a_later_release_left_in_redis_is_waited_for_and_said_and_not_touched(tmp_path, amqp_url, redis_url):
+    """Somebody goes back to an earlier release, and then on to the later one again, or puts a backup back."""
+    with redis.Redis.from_url(redis_url) as store:
+        store.set(keys.version(stored_versions.ADS), 2)
+        before = set(store.scan_iter())
+        process = collector(tmp_path, amqp_url, redis_url)
+        try:
+            process.start(wait=False)
+            wait_until(lambda: "ads of version 2" in process.ask("/readyz")[1], what="the reason why it waits")
+            status, said = process.ask("/readyz")
+            assert status == 503
+            (reason,) = json.loads(said)["waiting_for"]
+            assert reason.startswith(
+                "store: a later release of Roost has written ads of version 2, and this one reads 1"
+            )
+            assert process.ask("/healthz")[0] == 200
+            assert set(store.scan_iter()) == before
+            store.delete(keys.version(stored_versions.ADS))
+            wait_until(process.ready, what="the collector, once the records are of its own release")
+            assert events(process).count("store_not_used") == 1
+        finally:
+            process.close()
 
 
 def test_container_health_check_tells_living_from_ready(tmp_path):

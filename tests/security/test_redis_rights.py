@@ -38,6 +38,8 @@ from shared.state.functions import library
 from shared.state.redis_store import RedisStore
 from shared.state.scripts import names
 from shared.state.urls import parse
+from shared.state.versions import LaterRecords, agree
+from shared.stored_versions import ABSENT, ACCOUNTING, ADS, CLAIM_IDS, ELECTION, IN_REDIS, TOKENS
 from tests.redis_users import USERS, RedisWithUsers
 from tests.servers import Redis
 from tests.waiting import eventually, wait_until
@@ -55,6 +57,7 @@ KEYS = (
     *(keys.accountant_groups(""), keys.accountant_claims(""), keys.accountant_version(""), keys.accountant_aside("")),
     *(keys.had_lease(), keys.had_epoch(), keys.had_epoch("n2"), keys.had_present(), keys.lead("defrag")),
     *(keys.lead("rooster"), "roost:of-a-later-release", "somebody's", ""),
+    *map(keys.version, IN_REDIS),
 )
 
 
@@ -88,7 +91,7 @@ async def opened(url: str, **how: float):
 
 
 def rights_of(user: str) -> acl.Rights:
-    return acl.Rights(acl.LOADER_COMMANDS) if user == acl.LOADER else acl.RIGHTS[acl.role_of(user)]
+    return acl.OTHERS.get(user) or acl.RIGHTS[acl.role_of(user)]
 
 
 def granted(user: str) -> set[str]:
@@ -245,6 +248,13 @@ async def test_nobody_keeps_the_others_waiting(user, server):
     assert longest < 1.0
 
 
+async def raise_versions(store, *kinds) -> None:
+    """The last thing that a release does which writes a later version."""
+    await agree(store, kinds, dict.fromkeys(kinds, 2))
+    with pytest.raises(LaterRecords, match=f"{kinds[0]} of version 2, and this one reads 1"):
+        await agree(store, kinds)
+
+
 async def collect(store) -> None:
     """A collector's life: shared.state.ads, and the directory's own keys."""
     compressor = AdCompressor()
@@ -263,6 +273,7 @@ async def collect(store) -> None:
     await store.hset(keys.ABSENT, {"slot1": b"ad"})
     assert await store.hgetall(keys.ABSENT) == {b"slot1": b"ad"}
     await store.hdel(keys.ABSENT, "slot1")
+    await raise_versions(store, ADS, CLAIM_IDS, ABSENT)
 
 
 async def negotiate(store) -> None:
@@ -277,6 +288,7 @@ async def negotiate(store) -> None:
     assert await restore_records(store, "", 0, books) == version
     await load_ads(store, "Machine")
     assert await load_claims(store) == {}
+    await raise_versions(store, ACCOUNTING)
 
 
 async def stand_by(store) -> None:
@@ -289,6 +301,7 @@ async def stand_by(store) -> None:
     await release(store, Rules("had2", "other"), for_good=True)
     await restore_records(store, "", seen.epoch + 1, StoredRecords(Version(1, 5), {b"a": b"b"}, {}, {}))
     await read_records(store, "")
+    await raise_versions(store, ELECTION, ACCOUNTING)
 
 
 def lead_of(role):
@@ -297,6 +310,7 @@ def lead_of(role):
         assert await store.run("lead_take", [key], ["one", "life", 5000, 1]) == [1, b"one", b""]
         await store.run("lead_note", [key], ["one", "life", b"note"], confirm=True)
         assert await store.run("lead_give_up", [key], ["one", "life"]) == 1
+        await raise_versions(store, f"lead of {role}")
 
     return lead
 
@@ -307,6 +321,7 @@ async def keep_tokens(store) -> None:
         assert await store.hget(key, "hash") == b"whose"
         assert await store.hgetall(key) == {b"hash": b"whose"}
         assert await store.hdel(key, "hash") == 1
+    await raise_versions(store, TOKENS)
 
 
 WORK = {

@@ -22,6 +22,8 @@ from shared import stored_versions
 from shared.accounting_version import Version
 from shared.state import keys, open_store
 from shared.state.accounting import begin_records, read_records, write_records
+from shared.state.versions import LaterRecords
+from shared.stored_versions import TOKENS
 
 ABOUT = Manifest("0.1.0", 1_800_000_000.0, "cm", True, names={"SCHEDD": "ap1"})
 
@@ -223,6 +225,28 @@ def test_accounting_records_tokens_and_epochs_come_back_and_leases_do_not(tmp_pa
         await target.stop()
 
     asyncio.run(story())
+
+
+def test_records_of_a_later_release_are_neither_taken_nor_put_back_nor_written_over(tmp_path):
+    async def told(part):
+        store = open_store("embedded:", tmp_path / part)
+        await store.start()
+        try:
+            await store.set(keys.version(TOKENS), 2)
+            with pytest.raises(LaterRecords, match="tokens of version 2, and this one reads 1"):
+                await (stored_state.read(store, ()) if part == "read" else stored_state.occupied(store, StoredState()))
+        finally:
+            await store.stop()
+
+    asyncio.run(told("read"))
+    asyncio.run(told("occupied"))
+    later = StoredState(strings={keys.version(TOKENS): b"2"}).pack()
+    with pytest.raises(
+        ClientError, match=r"can not be restored: a later release of Roost has written tokens of version 2"
+    ):
+        StoredState.unpack(later)
+    alike = StoredState(strings={keys.version(TOKENS): b"1"}).pack()
+    assert StoredState.unpack(alike).versions() == {TOKENS: "1"}
 
 
 def test_what_is_no_stored_state_is_refused():
