@@ -12,7 +12,7 @@ from roost.backup import manifest
 from roost.backup.manifest import Manifest
 from roost.backup.restore import Target, restore
 from roost.backup.take import Source, take
-from roost.cli.options import Option, flag, parse, usage, value
+from roost.cli.options import Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.errors import ClientError, UsageError
 from roost.pool_directory import CONFIG_FILE, pool_dir
@@ -26,6 +26,7 @@ BACKUP: Final[tuple[Option, ...]] = (
     value(
         "dir", help="of a personal pool (ROOST_POOL_DIR, ~/.roost), in place of this machine's daemons", metavar="DIR"
     ),
+    value("spool", help="of this machine's daemons (SPOOL of its configuration)", metavar="DIR"),
     value("redis", help="Redis, as a user who may read all of it (ROOST_REDIS_URL)", metavar="URL"),
     value("shards", help="names of negotiators that share the pool (NEGOTIATOR_NAME), with commas", metavar="NAMES"),
     flag("check", help="look whether a backup is whole, and can be restored by this release"),
@@ -33,6 +34,7 @@ BACKUP: Final[tuple[Option, ...]] = (
 )
 RESTORE: Final[tuple[Option, ...]] = (
     value("dir", help="new directory of a personal pool; without: this machine's SPOOL and Redis", metavar="DIR"),
+    value("spool", help="of this machine's daemons (SPOOL of its configuration)", metavar="DIR"),
     value("redis", help="Redis, as a user who may write all of it (ROOST_REDIS_URL)", metavar="URL"),
     flag("spool-only", help="leave Redis as it is, as for one access point of a pool that works"),
     flag("configuration", help="write files of the configuration where they were, if there are none"),
@@ -63,7 +65,7 @@ def _backup(command: str, argv: list[str]) -> int:
     try:
         if parsed.has("check"):
             return _check(directory)
-        source, names, left_out = _source(parsed.one("dir"), parsed.one("redis"), parsed.one("shards"))
+        source, names, left_out = _source(parsed)
         about = Manifest(
             VERSION, time.time(), socket.gethostname(), source.pool is not None, names=names, left_out=left_out
         )
@@ -93,13 +95,17 @@ def _one(command: str, arguments: list[str]) -> Path:
     return Path(arguments[0]).expanduser().absolute()
 
 
-def _source(given: str, redis: str, shards: str) -> tuple[Source, dict[str, str], list[str]]:
+def _source(parsed: Parsed) -> tuple[Source, dict[str, str], list[str]]:
     """What is to be backed up, the names of its daemons, and what will not be in it. Raises ClientError and
     ConfigError."""
-    pool = _personal(given)
+    pool = _personal(parsed.one("dir"))
+    if pool is not None and parsed.has("spool"):
+        raise UsageError("-spool is of a machine's daemons, and this is a personal pool")
     config = _config(pool, "SCHEDD")
-    spool = Path(config.get("SPOOL") or "spool")
-    named = [one.strip() for one in (shards or config.get("NEGOTIATOR_NAME") or "").split(",") if one.strip()]
+    spool = Path(parsed.one("spool") or config.get("SPOOL") or "spool")
+    named = [
+        one.strip() for one in (parsed.one("shards") or config.get("NEGOTIATOR_NAME") or "").split(",") if one.strip()
+    ]
     left_out = []
     if url := config.get("ROOST_JOURNAL_URL"):
         left_out.append(
@@ -109,7 +115,7 @@ def _source(given: str, redis: str, shards: str) -> tuple[Source, dict[str, str]
         spool=spool,
         pool=pool,
         configuration=[] if pool is not None else list(config.files),
-        store=redis or ("" if pool is not None else config.get("ROOST_REDIS_URL") or ""),
+        store=parsed.one("redis") or ("" if pool is not None else config.get("ROOST_REDIS_URL") or ""),
         shards=named,
         tls=ClientTls.of(TlsSettings.from_config(config)),
     )
@@ -146,7 +152,7 @@ def _restore(command: str, argv: list[str]) -> int:
     config = load_config([] if parsed.has("dir") else None, subsystem="SCHEDD")
     target = Target(
         pool=Path(parsed.one("dir")).expanduser().absolute() if parsed.has("dir") else None,
-        spool=Path(config.get("SPOOL") or "spool"),
+        spool=Path(parsed.one("spool") or config.get("SPOOL") or "spool"),
         store="" if parsed.has("spool-only") else parsed.one("redis") or config.get("ROOST_REDIS_URL") or "",
         configuration=parsed.has("configuration"),
         tls=ClientTls.of(TlsSettings.from_config(config)),

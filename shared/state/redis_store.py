@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -200,14 +199,19 @@ class RedisStore:
         try:
             told = await self._once(lambda: self._client.info("server"))
         except StoreUnavailable as error:
-            if not isinstance(error.__cause__, exceptions.NoPermissionError):
+            if not _not_permitted(error):
                 raise
         except exceptions.ResponseError as error:
             raise self._unavailable(error) from error
         else:
             return str(told.get("redis_version", ""))
-        with contextlib.suppress(exceptions.ResponseError):
+        try:
             await self._once(partial(self._called_nothing))
+        except exceptions.ResponseError:
+            pass
+        except StoreUnavailable as error:
+            if not _not_permitted(error):  # else it knows FCALL, and refuses it to this user
+                raise
         return ""
 
     async def _called_nothing(self) -> None:
@@ -440,3 +444,7 @@ def _client(
         named |= {"connection_class": _Tls, **secure}
     client: aioredis.Redis = aioredis.Redis.from_pool(ConnectionPool(**{**options, **named}))
     return client, None
+
+
+def _not_permitted(error: StoreUnavailable) -> bool:
+    return isinstance(error.__cause__, exceptions.NoPermissionError)

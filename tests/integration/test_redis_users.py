@@ -1,15 +1,19 @@
 """A real Redis with the users of a pool: what it keeps, and whom it refuses. tests/security/test_redis_rights.py tries
 all that they may and may not."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 import redis
 
+from roost.backup import stored_state
 from shared.accounting_version import NOTHING
-from shared.state import acl, keys, open_store
+from shared.state import StoreUnavailable, acl, keys, open_store, try_store
 from shared.state.accounting import begin_records, read_records, write_records
 from shared.state.functions import library
+from shared.tls import ClientTls
 from tests.processes import DaemonProcess
-from tests.redis_users import RedisWithUsers
+from tests.redis_users import USERS, RedisWithUsers
 from tests.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.servers
@@ -25,6 +29,16 @@ def server():
         yield server
     finally:
         server.close()
+
+
+@asynccontextmanager
+async def opened(url):
+    store = open_store(url)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
 
 
 async def test_what_a_function_wrote_is_there_after_a_crash(server):
@@ -62,6 +76,34 @@ def test_nobody_does_anything_without_a_login_or_outside_of_his_keys(server):
                 stranger.execute_command("AUTH", "default", password)
     with server.client("collector") as collector, pytest.raises(redis.exceptions.NoPermissionError):
         collector.hset("roost:had:lease", "owner", "me")
+
+
+async def test_doctor_finds_nothing_wrong_with_any_user_and_says_what_is(server):
+    """It tries each URL that this machine's daemons have: no role may ask for the server's release."""
+    for user in USERS:
+        assert await try_store(server.url_of(user), ClientTls()) == ("", ""), user
+    trouble, release = await try_store(server.url_of("gateway").replace("secret", "wrong"), ClientTls())
+    assert "invalid username-password pair" in trouble
+    assert release == ""
+
+
+async def test_a_pool_with_users_is_backed_up_and_restored_by_the_one_for_that(server):
+    async with opened(server.url_of("gateway")) as store:
+        await store.hset(keys.TOKENS, {"digest": b"whose"})
+    async with opened(server.url_of(acl.BACKUP)) as store:
+        taken = await stored_state.read(store, ())
+        assert taken.hashes == {keys.TOKENS: {b"digest": b"whose"}}
+        assert await stored_state.occupied(store, taken) == "it has tokens already"
+        with server.client() as tester:
+            tester.delete(keys.TOKENS)
+        assert await stored_state.occupied(store, taken) == ""
+        await stored_state.write(store, taken)
+    async with opened(server.url_of("gateway")) as store:
+        assert await store.hgetall(keys.TOKENS) == {b"digest": b"whose"}
+        with pytest.raises(StoreUnavailable, match="this user has no permissions"):
+            await stored_state.read(store, ())
+    with server.client() as tester:
+        tester.delete(keys.TOKENS)
 
 
 async def test_a_daemon_that_keeps_nothing_there_opens_no_connection(server, amqp_url, tmp_path):
