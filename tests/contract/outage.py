@@ -1,0 +1,81 @@
+"""One death of a broker for many tests: RabbitMQ takes five seconds of processor time to start again."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from tests.contract.bus_amqp import AmqpPool
+from tests.servers import Rabbit
+
+
+class Outage:
+    """What a story waits for: `settle`, `kill` and `start` are done once all stories that have not ended want them."""
+
+    def __init__(self, server: Rabbit, stories: set[str]) -> None:
+        self._told = stories
+        self._actions = {"settle": server.settle, "kill": server.kill, "start": server.start}
+        self._wanted: dict[str, set[str]] = {step: set() for step in self._actions}
+        self._done: dict[str, asyncio.Future[None]] = {}
+        self._moved = asyncio.Condition()
+
+    async def reach(self, step: str, story: str) -> None:
+        async with self._moved:
+            self._wanted[step].add(story)
+            self._moved.notify_all()
+            await self._moved.wait_for(lambda: self._told <= self._wanted[step])
+        if step not in self._done:
+            self._done[step] = asyncio.ensure_future(asyncio.to_thread(self._actions[step]))
+        await self._done[step]
+
+    async def end(self, story: str) -> None:
+        """Well or not: nobody waits for it any more."""
+        async with self._moved:
+            self._told = self._told - {story}
+            self._moved.notify_all()
+
+
+class Broker:
+    """The broker as one story has it, in a virtual host of its own. folder: the story's."""
+
+    def __init__(self, outage: Outage, story: str, folder: Path) -> None:
+        self._outage, self._story, self.folder = outage, story, folder
+
+    async def settle(self) -> None:
+        await self._outage.reach("settle", self._story)
+
+    async def kill(self) -> None:
+        """As settled as it is: a story that needs more settles before."""
+        await self._outage.reach("kill", self._story)
+
+    async def start(self) -> None:
+        await self._outage.reach("start", self._story)
+
+
+Story = Callable[[AmqpPool, Broker], Awaitable[None]]
+
+
+async def play(server: Rabbit, stories: Mapping[str, Story], folder: Path) -> dict[str, Exception | None]:
+    """Why each of them failed, by its name; None: it did not."""
+    outage = Outage(server, set(stories))
+
+    async def one(name: str, url: str) -> Exception | None:
+        pool, place = AmqpPool(url), folder / name
+        place.mkdir()
+        try:
+            await stories[name](pool, Broker(outage, name, place))
+        except Exception as error:
+            return error
+        finally:
+            await outage.end(name)
+            await pool.close()
+        return None
+
+    with contextlib.ExitStack() as vhosts:
+        urls = {name: vhosts.enter_context(server.vhost()) for name in stories}
+        ends = await asyncio.gather(*(one(name, url) for name, url in urls.items()))
+    for _ in range(10):  # those that are on their way out
+        await asyncio.sleep(0)
+    left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert left == [], "stories left tasks behind"
+    return dict(zip(stories, ends, strict=True))
