@@ -4,12 +4,15 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +20,7 @@ from docker.models.containers import Container
 
 from roost.client import Client
 from tests import warm
+from tests.compose_set_up import services
 from tests.containers.engine import ROOT, Engine
 from tests.servers import free_port
 from tests.waiting import wait_until
@@ -25,16 +29,17 @@ COMPOSE_FILE = ROOT / "compose" / "compose.yaml"
 IMAGES = ("python:3.11-slim", "rabbitmq:4.0-management", "redis:8.0", "debian:bookworm-slim")
 SERVERS = ("rabbitmq", "redis")
 DAEMONS = ("collector", "negotiator", "had", "schedd", "startd1", "startd2", "journal", "registrar", "gateway")
+#: Whose health is looked at; the last ones are started with a profile only.
+CHECKED = (*SERVERS, *DAEMONS, "defrag", "rooster", "gangliad", "adstash")
 CA = "/run/roost/key/ca.pem"
 TOKEN = "/var/lib/roost/spool/token"
 # Where certificates to trust may be named, for the build of the image.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
-#: A check of its health is a process in each container. Every few seconds, as users have it, they would together keep a
-#: third of a processor busy as long as the pool is there. Engines before API 1.44 (25.0) know no other interval for
-#: what is starting.
-SELDOM = {"interval": "30s", "start_interval": "1s"}
-SELDOM_FROM = (1, 44)
+#: A check of its health is a process in each container: every few seconds, as users have it, they would together keep
+#: half a processor busy as long as the pool is there. So a check rests where the one before found all well; a container
+#: that starts has a new /tmp.
+RESTING = "{check} && {{ [ ! -e /tmp/well ] || sleep 30; }} && touch /tmp/well"
 
 READINESS = """
 import urllib.error, urllib.request
@@ -51,6 +56,22 @@ url = parse(Path("/run/roost/key/redis_url").read_text())
 login = {"username": url.sentinel_username, "password": url.sentinel_password}
 print(redis.sentinel.Sentinel(url.sentinels, sentinel_kwargs=login).discover_master(url.service)[0])
 """
+
+
+def resting(service: str) -> dict[str, object]:
+    """Its health check, which rests where all is well."""
+    kind, *words = services(ha=False)[service]["healthcheck"]["test"]
+    check = shlex.join(words) if kind == "CMD" else words[0]
+    test = ["CMD", "sh", "-c", RESTING.format(check=check).replace("$", "$$")]
+    return {"test": test, "interval": "2s", "timeout": "60s"}
+
+
+def readable(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (OSError, HTTPException):
+        return False
 
 
 class ComposePool:
@@ -87,11 +108,9 @@ class ComposePool:
         self.url = ""
         self.token = ""
         self.ca = Path(tempfile.mkdtemp(prefix="roost-ca-")) / "ca.pem"
-        version = tuple(map(int, engine.client.version()["ApiVersion"].split(".")))
-        if not self.watched and version >= SELDOM_FROM:
+        if not self.watched:
             checks = self.ca.with_name("checks.yaml")
-            services = {name: {"healthcheck": SELDOM} for name in (*self.servers, *self.daemons)}
-            checks.write_text(json.dumps({"services": services}))
+            checks.write_text(json.dumps({"services": {name: {"healthcheck": resting(name)} for name in CHECKED}}))
             self.files = (*self.files, checks)
 
     @classmethod
@@ -116,9 +135,12 @@ class ComposePool:
 
     def find_gateway(self) -> None:
         """Where the gateway is now: Docker gives another port at each start."""
-        self.url = f"https://{self.compose('port', 'gateway', '9680').strip()}"
-        self.ca.write_text(self.compose("exec", "-T", "gateway", "cat", CA))
-        self.token = self.compose("exec", "-T", "gateway", "cat", TOKEN).strip()
+        gateway = self.container("gateway")
+        bound = gateway.attrs["NetworkSettings"]["Ports"]["9680/tcp"][0]
+        self.url = f"https://{bound['HostIp']}:{bound['HostPort']}"
+        if not self.token:
+            self.ca.write_bytes(gateway.exec_run(["cat", CA]).output)
+            self.token = gateway.exec_run(["cat", TOKEN]).output.decode().strip()
 
     def compose(self, *arguments: str) -> str:
         """Standard output of docker compose; RuntimeError with all it said, if it fails."""
@@ -147,6 +169,12 @@ class ComposePool:
         (found,) = self.engine.client.containers.list(all=True, filters={"label": labels})
         return found
 
+    def status(self, container: Container) -> str:
+        """/proc/PID/status of its first process."""
+        if self.engine.private:  # a process of this machine
+            return Path(f"/proc/{container.attrs['State']['Pid']}/status").read_text()
+        return str(container.exec_run(["cat", "/proc/1/status"]).output.decode())
+
     def crash(self, service: str) -> None:
         """kill -9 of a service's main process; returns when Docker has started it again.
 
@@ -165,6 +193,9 @@ class ComposePool:
         """What the service's own health check says, asked now."""
         if service in self.servers:
             return self.container(service).attrs["State"]["Health"]["Status"] == "healthy"
+        if self.engine.private and not self.watched:  # its network is this machine's
+            networks = self.container(service).attrs["NetworkSettings"]["Networks"].values()
+            return any(readable(f"http://{one['IPAddress']}:9690/readyz") for one in networks if one["IPAddress"])
         check = ["python3", "-m", "shared.daemon.healthcheck", "--ready"]
         return self.container(service).exec_run(check).exit_code == 0
 

@@ -20,7 +20,7 @@ BIG = {"NUM_CPUS": "8", "MEMORY": "8192"}
 
 def test_batch_in_an_embedded_pool(tmp_path: Path) -> None:
     pool = EmbeddedPool(tmp_path / "pool")
-    prepared = batch.prepare(tmp_path / "work", batch.WHOLE)
+    prepared = batch.prepare(tmp_path / "work", batch.JOBS)
     try:
         pool.start("-cpus", "8")
         cluster = pool.submit(tmp_path / "work" / "batch.sub")
@@ -32,7 +32,7 @@ def test_batch_in_an_embedded_pool(tmp_path: Path) -> None:
 
 def test_embedded_pool_killed_in_the_middle_carries_on_when_started_again(tmp_path: Path) -> None:
     pool = EmbeddedPool(tmp_path / "pool")
-    prepared = batch.prepare(tmp_path / "work", batch.SMALL)
+    prepared = batch.prepare(tmp_path / "work", batch.JOBS)
     try:
         pool.start("-cpus", "8")
         cluster = pool.submit(tmp_path / "work" / "batch.sub")
@@ -48,7 +48,7 @@ def test_embedded_pool_killed_in_the_middle_carries_on_when_started_again(tmp_pa
 @pytest.mark.servers
 def test_batch_on_rabbitmq_and_redis(tmp_path: Path, amqp_url: str, redis_url: str) -> None:
     pool = ProcessPool(tmp_path / "pool", amqp_url, redis_url, free_port(), **BIG)
-    prepared = batch.prepare(tmp_path / "work", batch.WHOLE)
+    prepared = batch.prepare(tmp_path / "work", batch.JOBS)
     try:
         pool.start()
         cluster = pool.submit(tmp_path / "work" / "batch.sub")
@@ -76,7 +76,7 @@ def shared_pool(tmp_path_factory: pytest.TempPathFactory, _rabbit_session: Rabbi
 def test_killing_a_daemon_in_the_middle_loses_and_duplicates_nothing(
     tmp_path: Path, shared_pool: ProcessPool, victim: str
 ) -> None:
-    pool, prepared = shared_pool, batch.prepare(tmp_path / "work", batch.SMALL)
+    pool, prepared = shared_pool, batch.prepare(tmp_path / "work", batch.JOBS)
     cluster = pool.submit(tmp_path / "work" / "batch.sub")
     wait_until(lambda: len(pool.final(cluster)) >= 15, 60, "15 jobs done")
     pool.kill(victim)

@@ -38,7 +38,7 @@ def get(container, source: str, directory: Path) -> None:
 @pytest.mark.timeout(600)
 def test_batch_in_docker_containers(compose_pool: ComposePool, tmp_path: Path):
     compose_pool.wait_ready()
-    prepared = batch.prepare(tmp_path / "work", batch.SMALL, image=IMAGE)
+    prepared = batch.prepare(tmp_path / "work", batch.ONCE, image=IMAGE)
     schedd = compose_pool.container("schedd")
     put(schedd, prepared.directory, WORK)
     said = schedd.exec_run(
