@@ -104,7 +104,7 @@ class RabbitNode(Rabbit):
     """A node of a cluster: it shares the first one's cookie and its port mapper."""
 
     def __init__(self, first: Rabbit | None = None) -> None:
-        super().__init__(f"cluster_partition_handling = pause_minority\nnet_ticktime = {TICK_S}\n")
+        super().__init__(f"cluster_partition_handling = autoheal\nnet_ticktime = {TICK_S}\n")
         self.first = first
         if first is not None:
             cookie = self.directory / ".erlang.cookie"
