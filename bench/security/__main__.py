@@ -153,7 +153,7 @@ class Run:
         await asyncio.gather(*(work() for _ in range(at_once)))
 
     async def _watch(self) -> None:
-        looked = time.monotonic()
+        looked, said_of = time.monotonic(), set[int]()
         while True:
             await asyncio.sleep(METERS_EVERY_S)
             await self._meters()
@@ -164,6 +164,10 @@ class Run:
                 load = os.getloadavg()[0]
                 self.loads.append(load)
                 print(f"  {said}; faults: {len(self.faults())}; load {load:.1f}", flush=True)
+                for fault in self.faults():  # at once: who stops this run knows them too
+                    if id(fault) not in said_of:
+                        said_of.add(id(fault))
+                        print(f"    {story_of(fault)}", flush=True)
 
     async def _meters(self) -> None:
         for name, times in (await asyncio.to_thread(self.pool.silences)).items():
@@ -214,6 +218,11 @@ def report(run: Run, took: float) -> dict[str, Any]:
     }
 
 
+def story_of(fault: Fault) -> str:
+    """In one line."""
+    return f"{fault.kind} {fault.family}: {fault.story.splitlines()[0][:300]}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1_000_000, help="inputs, of all families together")
@@ -234,7 +243,7 @@ def main() -> int:
         figures = report(run, time.perf_counter() - began)
     stories: dict[str, int] = {}
     for fault in run.faults():
-        what = f"{fault.kind} {fault.family}: {fault.story.splitlines()[0][:300]}"
+        what = story_of(fault)
         stories[what] = stories.get(what, 0) + 1
     for what, times in list(stories.items())[:40]:
         print(f"{times} x {what}")
