@@ -78,10 +78,11 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.one("layout") not in ("", "condor"):
         raise UsageError(f"-layout {parsed.one('layout')}: want condor")
     form = _form(parsed)
-    forwards = parsed.has("forwards") or parsed.has("nobackwards")
+    ways = [name for name, _, _ in parsed.order if name in ("forwards", "nobackwards", "backwards")]
+    forwards = bool(ways) and ways[-1] != "backwards"  # the last one counts
     if forwards and parsed.has("since"):
         raise UsageError("-since goes back in time, so -forwards does not go with it")
-    custom = None if form else custom_columns.columns(parsed)
+    custom = custom_columns.columns(parsed)
     mask = custom.mask if custom else _mask(parsed)
     if custom is not None and custom.from_file and (output.leading_number(parsed.letters.get("wide", "")) or 80) <= 80:
         mask.overall = (output.leading_number(parsed.letters.get("wide", "")) or output.terminal_width() or 80) - 1
@@ -302,7 +303,8 @@ def _lines(mask: Mask, block: list[ClassAd]) -> None:
 
 
 def _whole(parsed: Parsed, form: str, found: Iterable[ClassAd | str]) -> None:
-    only = output.attribute_names(parsed)
+    custom = custom_columns.columns(parsed)  # of a whole ad, what they read
+    only = [*output.attribute_names(parsed), *(custom.mask.attributes() if custom else ())]
     before, between, behind = ad_formats.frame_of_history(form)
     output.write(before)
     first = True

@@ -16,10 +16,11 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.containers.debian import KEYRING, mirror, run
+from tests.containers import debian
+from tests.containers.debian import run, unpack
 from tests.servers import ServerError
 
 PLACE = Path(f"/var/tmp/roost-apptainer-{os.getuid()}")
@@ -28,7 +29,7 @@ RUNTIME = ("apptainer", "squashfuse", "fuse3", "fuse-overlayfs", "patchelf")
 #: Programs beside Apptainer's own two that are run from the directory.
 HELPERS = ("mksquashfs", "unsquashfs", "squashfuse", "squashfuse_ll", "fusermount3", "fuse-overlayfs")
 IMAGE = ("base-files", "bash", "coreutils", "dash", "findutils", "grep", "procps", "python3-minimal", "sed")
-LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/lib/python3/dist-packages")
+LEFT_OUT = ("usr/lib/python3/dist-packages",)
 #: Another checkout's is left alone until it was not used for so long, seconds.
 UNUSED_S = 86400.0
 HELP = "Leave these tests out with --without apptainer."
@@ -78,7 +79,7 @@ class Apptainer:
 
 def recipe() -> str:
     """Digest of what says how it is made."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(Path(__file__).read_bytes() + Path(debian.__file__).read_bytes()).hexdigest()[:12]
 
 
 @contextlib.contextmanager
@@ -96,8 +97,10 @@ def _make(place: Path) -> None:
     runtime, sandbox = place / "runtime", place / "debian"
     with tempfile.TemporaryDirectory(prefix="roost-apptainer-") as name:
         scratch = Path(name)
-        _unpack(RUNTIME, runtime, scratch / "runtime")
-        _unpack(IMAGE, sandbox, scratch / "image", stable=True)
+        # Of sid; where sid is at odds with itself, as it is at times, only what stable Debian lacks.
+        suites = [(RUNTIME_SUITE,), (STABLE_SUITE, RUNTIME_SUITE)]
+        unpack(RUNTIME, suites, runtime, scratch / "runtime", left_out=LEFT_OUT)
+        unpack(IMAGE, [(STABLE_SUITE,)], sandbox, scratch / "image", left_out=LEFT_OUT)
     _settle(runtime)
     _furnish(sandbox)
     made = Apptainer(place)
@@ -106,55 +109,6 @@ def _make(place: Path) -> None:
         raise RuntimeError(f"apptainer build: {done.stderr[-4000:]}")
     made.sif.chmod(0o644)
     (place / "ready").touch()
-
-
-def _unpack(packages: Sequence[str], root: Path, scratch: Path, *, stable: bool = False) -> None:
-    """Packages, and all that they depend on, without their scripts. Of sid; where sid is at odds with itself, as it is
-    at times, only what stable Debian lacks."""
-    suites = [(STABLE_SUITE,)] if stable else [(RUNTIME_SUITE,), (STABLE_SUITE, RUNTIME_SUITE)]
-    failure = ""
-    for number, choice in enumerate(suites):
-        try:
-            archives = _download(packages, choice, scratch / str(number))
-            break
-        except RuntimeError as error:
-            failure = str(error)
-    else:
-        raise RuntimeError(failure)
-    # Where /bin, /lib and /sbin are links, packages that still use these names unpack through them.
-    for part in ("bin", "lib", "lib64", "sbin"):
-        (root / "usr" / part).mkdir(parents=True, exist_ok=True)
-        (root / part).symlink_to(f"usr/{part}")
-    for archive in archives:
-        unpacked = scratch / "unpacked.tar"
-        with unpacked.open("wb") as file:
-            subprocess.run(["dpkg-deb", "--fsys-tarfile", archive], stdout=file, check=True)
-        run("tar", "-C", root, "-xf", unpacked, "--keep-directory-symlink", "--no-same-owner")
-    for part in LEFT_OUT:
-        shutil.rmtree(root / part, ignore_errors=True)
-
-
-def _download(packages: Sequence[str], suites: Sequence[str], scratch: Path) -> list[Path]:
-    for part in ("lists/partial", "cache/archives/partial"):
-        (scratch / part).mkdir(parents=True)
-    source = f"[signed-by={KEYRING}] {mirror()}"
-    (scratch / "sources.list").write_text("".join(f"deb {source} {suite} main\n" for suite in suites))
-    # With two suites, only what the first lacks comes from the second.
-    pins = f"Package: *\nPin: release n={suites[-1]}\nPin-Priority: 100\n" if len(suites) > 1 else ""
-    (scratch / "preferences").write_text(pins)
-    (scratch / "status").touch()  # nothing is installed: apt fetches every dependency
-    (scratch / "apt.conf").write_text(
-        f'Dir::State::lists "{scratch}/lists";\nDir::State::status "{scratch}/status";\nDir::Cache "{scratch}/cache";\n'
-        f'Dir::Etc::sourcelist "{scratch}/sources.list";\nDir::Etc::sourceparts "/dev/null";\n'
-        f'Dir::Etc::preferences "{scratch}/preferences";\nDir::Etc::preferencesparts "/dev/null";\n'
-        'APT::Sandbox::User "root";\nAPT::Install-Recommends "false";\n'
-        # A mirror may be a picture of the past.
-        'Acquire::Check-Valid-Until "false";\nDebug::NoLocking "true";\n'
-    )
-    env = dict(os.environ, APT_CONFIG=str(scratch / "apt.conf"))
-    run("apt-get", "update", "-qq", env=env)
-    run("apt-get", "install", "-qq", "--yes", "--download-only", *packages, env=env)
-    return sorted((scratch / "cache/archives").glob("*.deb"))
 
 
 def _settle(runtime: Path) -> None:

@@ -1,8 +1,10 @@
 """What the container suites take from Debian's archive, by the mirror that this machine's apt uses."""
 
 import os
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +80,63 @@ def command_line_plugins(suite: str, directory: Path) -> None:
             new.write_bytes((scratch / plugin / "usr/libexec/docker/cli-plugins" / plugin).read_bytes())
             new.chmod(0o755)
             new.rename(directory / plugin)
+
+
+#: Of unpacked packages, what no program needs.
+_PAGES = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
+
+
+def unpack(
+    packages: Sequence[str],
+    suites: Sequence[Sequence[str]],
+    root: Path,
+    scratch: Path,
+    *,
+    left_out: Sequence[str] = (),
+) -> None:
+    """Packages, and all that they depend on, without their scripts. Nothing is installed, and root is not needed.
+    suites: choices, of which the first that has them all is taken; each is one suite, or several of which a later one
+    has what the earlier ones lack. left_out: of what is unpacked. Raises RuntimeError."""
+    failure = ""
+    for number, choice in enumerate(suites):
+        try:
+            archives = _download(packages, choice, scratch / str(number))
+            break
+        except RuntimeError as error:
+            failure = str(error)
+    else:
+        raise RuntimeError(failure)
+    # Where /bin, /lib and /sbin are links, packages that still use these names unpack through them.
+    for part in ("bin", "lib", "lib64", "sbin"):
+        (root / "usr" / part).mkdir(parents=True, exist_ok=True)
+        (root / part).symlink_to(f"usr/{part}")
+    for archive in archives:
+        unpacked = scratch / "unpacked.tar"
+        with unpacked.open("wb") as file:
+            subprocess.run(["dpkg-deb", "--fsys-tarfile", archive], stdout=file, check=True)
+        run("tar", "-C", root, "-xf", unpacked, "--keep-directory-symlink", "--no-same-owner")
+    for part in (*_PAGES, *left_out):
+        shutil.rmtree(root / part, ignore_errors=True)
+
+
+def _download(packages: Sequence[str], suites: Sequence[str], scratch: Path) -> list[Path]:
+    for part in ("lists/partial", "cache/archives/partial"):
+        (scratch / part).mkdir(parents=True)
+    source = f"[signed-by={KEYRING}] {mirror()}"
+    (scratch / "sources.list").write_text("".join(f"deb {source} {suite} main\n" for suite in suites))
+    # With two suites, only what the first lacks comes from the second.
+    pins = f"Package: *\nPin: release n={suites[-1]}\nPin-Priority: 100\n" if len(suites) > 1 else ""
+    (scratch / "preferences").write_text(pins)
+    (scratch / "status").touch()  # nothing is installed: apt fetches every dependency
+    (scratch / "apt.conf").write_text(
+        f'Dir::State::lists "{scratch}/lists";\nDir::State::status "{scratch}/status";\nDir::Cache "{scratch}/cache";\n'
+        f'Dir::Etc::sourcelist "{scratch}/sources.list";\nDir::Etc::sourceparts "/dev/null";\n'
+        f'Dir::Etc::preferences "{scratch}/preferences";\nDir::Etc::preferencesparts "/dev/null";\n'
+        'APT::Sandbox::User "root";\nAPT::Install-Recommends "false";\n'
+        # A mirror may be a picture of the past.
+        'Acquire::Check-Valid-Until "false";\nDebug::NoLocking "true";\n'
+    )
+    env = dict(os.environ, APT_CONFIG=str(scratch / "apt.conf"))
+    run("apt-get", "update", "-qq", env=env)
+    run("apt-get", "install", "-qq", "--yes", "--download-only", *packages, env=env)
+    return sorted((scratch / "cache/archives").glob("*.deb"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 #: What can go to another process as JSON.
 Case = dict[str, Any]
@@ -15,12 +16,20 @@ Facts = dict[str, Any]
 REFUSED = "refused"
 
 
+class Asked(Protocol):
+    """Who is asked for the reference's answers."""
+
+    def ask(self, case: Case) -> Facts | None:
+        """Its answers; None where it gives none."""
+
+
 @dataclass(frozen=True)
 class Family:
     """make: a case, from dice. ours: our answers; the reference's are in `asked`, under the same name. known: why an
     answer may differ, or "" where it may not: (case, question, ours, the reference's). cause: differences of one cause
     have one text; the question, unless a family knows better. paired: what of both sides' answers is compared.
-    recorded: cases with the reference's answers of once, where there are none of its side today; such have no make."""
+    reference: who is asked, where that is not HTCondor's library (`asked`). recorded: cases with the reference's
+    answers of once, for where it can not be asked, or for a family whose cases nobody makes up."""
 
     name: str
     make: Callable[[random.Random], Case] | None
@@ -29,6 +38,7 @@ class Family:
     cause: Callable[[str, Any, Any], str] = lambda question, ours, theirs: question
     paired: Callable[[Facts, Facts], tuple[Facts, Facts]] = lambda ours, theirs: (ours, theirs)
     recorded: Callable[[], Iterable[tuple[Case, Facts]]] | None = None
+    reference: Callable[[], AbstractContextManager[Asked]] | None = None
 
 
 @dataclass(frozen=True)
