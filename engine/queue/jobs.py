@@ -88,8 +88,11 @@ STATUS_NAMES = {
 _PROTECTED: Final = """
     ClusterId ProcId GlobalJobId Owner User OsUser MyType TargetType ServerTime QDate JobStatus LastJobStatus
     EnteredCurrentStatus CompletionDate JobStartDate JobCurrentStartDate JobCurrentStartExecutingDate
-    JobLastStartDate JobCurrentFinishTransferInputDate LastVacateTime NumJobStarts NumShadowStarts
-    NumShadowExceptions NumJobMatches NumHolds NumHoldsByReason NumJobCompletions NumRestarts NumVacates
+    JobLastStartDate JobCurrentStartTransferInputDate JobCurrentFinishTransferInputDate
+    JobCurrentStartTransferOutputDate JobCurrentFinishTransferOutputDate CumulativeTransferTime
+    TransferQueued TransferringInput TransferringOutput TransferInQueued TransferInStarted TransferInFinished
+    TransferOutQueued TransferOutStarted TransferOutFinished FirstJobMatchDate LastVacateTime NumJobStarts
+    NumShadowStarts NumShadowExceptions NumJobMatches NumHolds NumHoldsByReason NumJobCompletions NumRestarts NumVacates
     NumVacatesByReason NumSystemHolds NumJobReconnects JobRunCount RemoteHost RemoteSlotID LastRemoteHost StartdAddr
     StartdIpAddr LastRemoteWallClockTime RemoteWallClockTime CumulativeSlotTime CommittedTime CommittedSlotTime
     CumulativeSuspensionTime CommittedSuspensionTime TotalSuspensions LastSuspensionTime RemoteUserCpu RemoteSysCpu
@@ -146,6 +149,7 @@ class Shadow:
     claim: str = ""  # Claim.id
     stored_usage: Usage = field(default_factory=Usage)  # as last reported
     output_began: float = 0.0  # wall clock, when its output began to come, for its trace
+    removed_by_policy: bool = False  # it is being ended, as a policy removed its job
 
 
 @dataclass(slots=True)

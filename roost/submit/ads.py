@@ -14,7 +14,7 @@ import re
 import signal
 
 from engine.queue.parallel import NODE_MARK
-from roost.submit import quoting, vm
+from roost.submit import java, quoting, vm
 from roost.submit.commands import (
     Attributes,
     Commands,
@@ -42,13 +42,13 @@ UNIVERSES = {
     "container": 5,
     "scheduler": 7,
     "grid": 9,
-    "java": 10,
+    "java": java.UNIVERSE,
     "parallel": 11,
     "local": 12,
     "vm": 13,
 }
 #: Universes that execution points run.
-RUN = frozenset((UNIVERSES["vanilla"], UNIVERSES["parallel"], UNIVERSES["vm"]))
+RUN = frozenset(UNIVERSES[name] for name in ("vanilla", "java", "parallel", "vm"))
 #: Universes that the schedd itself runs, beside the queue.
 BESIDE = frozenset((UNIVERSES["scheduler"], UNIVERSES["local"]))
 _ZERO = (
@@ -158,7 +158,7 @@ def universe(c: Commands, out: Attributes) -> None:
 
 def _other_universes(c: Commands, name: str, out: Attributes) -> None:
     if name == "java":
-        raise config_error("the java universe is not supported", c.source("universe"), "use vanilla or container")
+        java.check(c)
     if name == "vm":
         vm.commands(c, out)
     if name == "grid":
@@ -442,7 +442,7 @@ def limits(c: Commands, out: Attributes) -> None:
 def lease(c: Commands, out: Attributes) -> None:
     text = c.text("job_lease_duration")
     if text is None:
-        if out["JobUniverse"] in (5, 11, vm.UNIVERSE):
+        if out["JobUniverse"] in (5, java.UNIVERSE, 11, vm.UNIVERSE):
             default = c.place.knobs.job_default_lease_duration
             if default is not None:
                 out["JobLeaseDuration"] = default
@@ -457,7 +457,7 @@ def lease(c: Commands, out: Attributes) -> None:
 
 
 def signals(c: Commands, out: Attributes) -> None:
-    if out["JobUniverse"] != 5 and out["JobUniverse"] != 10:
+    if out["JobUniverse"] != 5:
         out["KillSig"] = "SIGTERM"
     for command, attribute in (
         ("kill_sig", "KillSig"),
@@ -675,6 +675,7 @@ RULES: tuple[Rule, ...] = (
     universe,
     executable,
     arguments,
+    java.vm_arguments,
     environment,
     stdin,
     stdout,

@@ -64,7 +64,7 @@ class DescribedCluster:
         """Why no pool of ours runs such jobs as they are meant; empty where it does."""
         number = self.attributes["JobUniverse"]
         if number not in RUN and number not in BESIDE:
-            known = "vanilla, docker, container, parallel, vm, scheduler or local"
+            known = "vanilla, docker, container, java, parallel, vm, scheduler or local"
             return f"universe {number} is not run by this pool; use {known}"
         if number == UNIVERSES["parallel"] and len(self.procs) > 1:
             return (

@@ -62,7 +62,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "DelegateJobGSICredentialsLifetime": WithoutEffect(
         "delegate_job_GSI_credentials_lifetime", "there are no proxy certificates"
     ),
-    "LastMatchListLength": WithoutEffect("match_list_length", "a job remembers its last slot only (LastRemoteHost)"),
     "BufferFiles": WithoutEffect("buffer_files", "it is of the standard universe"),
     "CompressFiles": WithoutEffect("compress_files", "it is of the standard universe"),
     "FileRemaps": WithoutEffect("file_remaps", "it is of the standard universe: see transfer_output_remaps"),
@@ -99,7 +98,6 @@ COMMANDS: Final = (
         "a service has one token: `roost store-cred` keeps it, with the rights and for the servers it was made for",
         "<service>_oauth_permissions <service>_oauth_resource",
     ),
-    Answer("there is no Java universe: the program is java, with its arguments", "jar_files java_vm_args"),
     Answer(
         "no script runs before the nodes of a parallel job: let the executable begin with what is to be done",
         "parallel_script_shadow parallel_script_starter",

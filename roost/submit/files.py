@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from roost.submit import vm
+from roost.submit import java, vm
 from roost.submit.commands import NULL_FILE, Attributes, Commands, iwd, near, usage
 from shared.config.errors import config_error
 
@@ -140,6 +140,8 @@ def transfer(c: Commands, out: Attributes) -> None:
                 "write transfer_container = false",
             )
         inputs = _list(f"{inputs},{c.text('container_image')}")
+    if java.is_java(out) and should != "NO":
+        inputs = _list(java.travelling(c, out, inputs))
     if inputs:
         out["TransferInput"] = inputs
     outputs = c.text("transfer_output_files", "TransferOutputFiles")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.submit import vm
+from roost.submit import java, vm
 from roost.submit.commands import Commands, of_universe
 from shared.classad import UNDEFINED, references, unparse
 from shared.classad.expr import Literal, Parens
@@ -29,7 +29,7 @@ def requirements(c: Commands, out: dict[str, Any]) -> str:
         if expr is not None:
             found = references(expr)
             named |= {_attribute(name.lower()) for name in (*found.external, *found.internal)}
-    if "arch" not in named:
+    if "arch" not in named and not java.is_java(out):
         terms.append(f'(TARGET.Arch == "{c.place.arch}")')
     terms += _platform(c, out, named)
     terms += _amounts(c, out, named)
@@ -82,6 +82,8 @@ def _platform(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
         return ["TARGET.HasContainer", f"TARGET.Has{kind}"]
     if vm.is_vm(out):
         return vm.platform(out, named)
+    if java.is_java(out):
+        return ["TARGET.HasJava"]
     if named & {"opsys", "opsysandver", "opsysname", "opsyslongname", "opsysshortname"}:
         return []
     return [f'(TARGET.OpSys == "{c.place.opsys}")']

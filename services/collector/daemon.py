@@ -107,6 +107,7 @@ class Collector(Daemon):
         self._forwarded = Inbox()
         self.advertiser = Advertiser(context, OWN_TYPE)
         self.updates = 0
+        self.at_work = 0  # queries that are being answered, or wait for their turn
         self.queries = 0
         self.statistics = Statistics(context, self.settings.statistics_window_seconds, self._counted)
         self.refused = 0  # queries that met a limit of their budget
@@ -250,10 +251,12 @@ class Collector(Daemon):
 
     async def _on_request(self, envelope: Envelope) -> Message:
         body = envelope.body
-        if isinstance(body, QueryAds):
-            return await self._query(body)
-        if isinstance(body, CountAds):
-            return await self._count(body)
+        if isinstance(body, QueryAds | CountAds):
+            self.at_work += 1
+            try:
+                return await (self._query(body) if isinstance(body, QueryAds) else self._count(body))
+            finally:
+                self.at_work -= 1
         if isinstance(body, AskPoolHistory):
             return await self.past.answer(body)
         return await handle_order(self, envelope, self.advertiser)
@@ -439,6 +442,8 @@ class Collector(Daemon):
                 **({"PoolHistorySamples": self.past.samples} if self.past.wanted else {}),
                 **({"PoolHistoryProblem": self.past.problem} if self.past.problem else {}),
                 "AbsentAds": len(self.directory.absentees),
+                "ActiveQueryWorkers": max(0, self.at_work - self.search.waiting),
+                "PendingQueries": self.search.waiting,
                 **self.statistics.attributes(),
                 **{f"{my_type}Ads": sum(1 for _ in table.rows(my_type)) for my_type in sorted(table.types())},
             }

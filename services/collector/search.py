@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -81,6 +81,7 @@ class Search:
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
         self.from_columns = 0  # questions answered so
+        self.waiting = 0  # questions that wait for others about the same type
         self.taken_over = 0  # ads that were not read again after a restart
 
     def changed(self, change: Change) -> None:
@@ -126,7 +127,7 @@ class Search:
             return {(): ads} if ads else {}
         kind = self._kind(query.types[0]) if len(query.types) == 1 else None
         if kind is not None:
-            async with kind.at_work:
+            async with self._turn(kind):
                 await self._catch_up(kind)
                 found = await asyncio.to_thread(kind.columns.count, query.constraint, by, self._clock.now())
             if found is not None:
@@ -187,6 +188,19 @@ class Search:
 
     # --- helpers
 
+    @contextlib.asynccontextmanager
+    async def _turn(self, kind: _Kind) -> AsyncIterator[None]:
+        """Inside, a question has the columns for itself."""
+        self.waiting += 1
+        try:
+            await kind.at_work.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            yield
+        finally:
+            kind.at_work.release()
+
     async def _take_over(self, kind: _Kind) -> None:
         """Begin with the columns of the time before a restart, as far as ads have not changed since."""
         try:
@@ -211,7 +225,7 @@ class Search:
         most = min(query.limit or PAGE_ADS, PAGE_ADS)
         now = self._clock.now()
         in_columns = query.columns and not query.absent
-        async with kind.at_work:
+        async with self._turn(kind):
             await self._catch_up(kind)
             found = await asyncio.to_thread(
                 kind.columns.find, query.constraint, query.projection, after, most, now, in_columns=in_columns
@@ -236,7 +250,7 @@ class Search:
         if kind is None:
             places, more, fits = await self._sorted_few(question, query, wish, most)
         else:
-            async with kind.at_work:
+            async with self._turn(kind):
                 await self._catch_up(kind)
                 found = await asyncio.to_thread(
                     kind.columns.ordered, query.constraint, wish, query.place, most, self._clock.now()

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     except (ConfigError, ValueError, OSError) as error:
         sys.stderr.write(f"master: {error}\n")
         return EXIT_CONFIG
-    logs.configure(logs.level_of(config.get("MASTER_DEBUG")))
+    logs.configure(logs.level_of(config.get("MASTER_DEBUG"), config.get("ALL_DEBUG")))
     supervision = Supervision(float(settings.not_responding_timeout), _STOP_S)
     if options.pidfile:
         options.pidfile.write_text(f"{os.getpid()}\n")

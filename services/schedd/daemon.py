@@ -160,7 +160,9 @@ class Schedd(Daemon):
             SendAds: self._send_ads,
         }
         context.metrics.register(Metrics(self.updates, self.file_server.counts))
-        self.statistics = ScheddStatistics(context, self.updates, self.file_server, self.settings.statistics_window_s)
+        self.statistics = ScheddStatistics(
+            context, self.updates, self.file_server, self.settings.statistics_window_s, self.claims.delayed_starts
+        )
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}
         self._recovered = asyncio.Event()  # claims of an earlier life are known: till then no question is answered

@@ -73,6 +73,7 @@ class Settings:
     periodic_interval_s: float = 60  # PERIODIC_EXPR_INTERVAL; 0: never
     update_interval_s: float = 300  # SCHEDD_INTERVAL
     max_jobs_per_submission: int = 20_000  # MAX_JOBS_PER_SUBMISSION
+    max_jobs_submitted: int = 2**31 - 1  # MAX_JOBS_SUBMITTED
     max_jobs_per_owner: int = 100_000  # MAX_JOBS_PER_OWNER
     max_late_jobs: int = 1_000_000  # ROOST_SCHEDD_LATE_JOBS_PER_OWNER
     late_materialization: bool = True  # SCHEDD_ALLOW_LATE_MATERIALIZE
@@ -82,6 +83,7 @@ class Settings:
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
+    not_in_history: frozenset[str] = frozenset()  # HISTORY_CONTAINS_JOB_ENVIRONMENT: attributes, folded
     per_job_history: str = ""  # PER_JOB_HISTORY_DIR; empty: none are written
     #: SYSTEM_JOB_MACHINE_ATTRS, SYSTEM_JOB_MACHINE_ATTRS_HISTORY_LENGTH
     machine_attributes: MachineAttributes = field(default_factory=MachineAttributes)
@@ -133,6 +135,7 @@ class Settings:
             periodic_interval_s=knobs.periodic_expr_interval,
             update_interval_s=knobs.schedd_interval,
             max_jobs_per_submission=knobs.max_jobs_per_submission,
+            max_jobs_submitted=knobs.max_jobs_submitted,
             max_jobs_per_owner=knobs.max_jobs_per_owner,
             max_late_jobs=knobs.roost_schedd_late_jobs_per_owner,
             late_materialization=knobs.schedd_allow_late_materialize,
@@ -142,6 +145,7 @@ class Settings:
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
             history=_history(config, knobs),
+            not_in_history=frozenset() if knobs.history_contains_job_environment else frozenset(("environment", "env")),
             per_job_history=_absolute(config, "PER_JOB_HISTORY_DIR", knobs.per_job_history_dir).rstrip("/"),
             machine_attributes=MachineAttributes(
                 knobs.system_job_machine_attrs, knobs.system_job_machine_attrs_history_length

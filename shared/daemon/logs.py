@@ -87,7 +87,7 @@ def _is_of_us(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
-def level_of(debug: str | None) -> str:
-    """The level that an HTCondor `<SUBSYS>_DEBUG` list asks for: D_FULLDEBUG and friends mean DEBUG."""
-    words = (debug or "").replace(",", " ").upper().split()
+def level_of(*lists: str | None) -> str:
+    """The level that HTCondor's lists `<SUBSYS>_DEBUG` and ALL_DEBUG ask for: D_FULLDEBUG and friends mean DEBUG."""
+    words = " ".join(one or "" for one in lists).replace(",", " ").upper().split()
     return "DEBUG" if any(w.startswith(("D_FULLDEBUG", "D_ALL")) or w.endswith(":2") for w in words) else "INFO"

@@ -69,7 +69,7 @@ def main(daemon_class: type[Daemon], argv: Sequence[str]) -> int:
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIG
-    logs.configure(logs.level_of(config.get(f"{daemon_class.subsystem}_DEBUG")))
+    logs.configure(logs.level_of(config.get(f"{daemon_class.subsystem}_DEBUG"), config.get("ALL_DEBUG")))
     subsystem, name = daemon_class.subsystem.lower(), name_of(daemon_class.subsystem, config, options.name)
     logs.identify(subsystem, name)
     trace(subsystem, config, name)

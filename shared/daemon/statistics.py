@@ -98,6 +98,7 @@ class Statistics:
                 "MonitorSelfCPUUsage": round(100 * _share(grown[_CPU], grown[_AGE]), 2),
                 "MonitorSelfImageSize": usage.image_kib,
                 "MonitorSelfResidentSetSize": usage.resident_kib,
+                "MonitorSelfRegisteredSocketCount": usage.sockets,
                 "MonitorSelfSecuritySessions": 0,  # no two daemons keep one
                 "DCSelectWaittime": round(max(0.0, usage.age_s - usage.busy_s), 3),
                 recent("DCSelectWaittime"): round(max(0.0, grown[_AGE] - grown[_BUSY]), 3),

@@ -42,13 +42,7 @@ UNSET: Final = (
         "BlockReads BlockWrites RecentBlockReadKbytes RecentBlockReads RecentBlockWriteKbytes RecentBlockWrites IOWait",
     ),
     Answer("a run's use of GPUs is GPUsAverageUsage and GPUsMemoryUsage", "GPUsUsage"),
-    Answer(
-        "transfers are told by the job event log (040), and the waiting ones by the schedd's TransferQueue attributes",
-        "CumulativeTransferTime JobCurrentFinishTransferInputDate JobCurrentFinishTransferOutputDate "
-        "JobCurrentStartTransferInputDate JobCurrentStartTransferOutputDate TransferInFinished "
-        "TransferInQueued TransferInStarted TransferOutFinished TransferOutQueued TransferOutStarted "
-        "TransferQueued TransferringInput StageOutStart",
-    ),
+    Answer("when spooled output was fetched is told by StageOutFinish", "StageOutStart"),
     Answer(
         "a startd that is away is told by the job event log (022, 023, 024), and counted in NumJobReconnects",
         "JobCurrentReconnectAttempt JobDisconnectedDate JobReconnectFailures TotalJobReconnectAttempts "
@@ -57,7 +51,7 @@ UNSET: Final = (
     Answer(
         "times of a job's life are QDate, JobStartDate, JobCurrentStartDate, JobCurrentStartExecutingDate and "
         "CompletionDate; its time on slots is RemoteWallClockTime, and that of its last run LastRemoteWallClockTime",
-        "FirstJobMatchDate InitialWaitDuration JobMaterializeDate EpochWriteDate",
+        "InitialWaitDuration JobMaterializeDate EpochWriteDate",
     ),
     Answer("the items of a factory's jobs are kept in the queue's database", "JobMaterializeItemsFile"),
     Answer("jobs do not flock to other pools", "LastRemotePool RemotePool"),

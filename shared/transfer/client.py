@@ -6,6 +6,7 @@ A capability token says which run or sandbox is meant and is all the authority t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from shared.transfer.bundle import CHUNK, Entry, Source, read_bundle, write_bundle
+from shared.transfer.bundle import CHUNK, Entry, Source, check_sources, read_bundle, write_bundle
 from shared.transfer.errors import OutOfStep, TransferError, TransferRefused, TransferUnavailable
 from shared.transfer.streams import OUT_OF_STEP, SIZE_HEADER
 from shared.transfer.tls import TransferTls, broken_off
@@ -113,9 +114,10 @@ async def send(
                 raise
 
         way = await tls.way(url)
+        headers = _headers(token) | {SIZE_HEADER: str(await _size_of(sources))}
         try:
             async with session.put(
-                f"{url}/{what}", headers=_headers(token), data=body(), timeout=_TIMEOUT, ssl=way
+                f"{url}/{what}", headers=headers, data=body(), timeout=_TIMEOUT, ssl=way
             ) as response:
                 await _check(response)
                 return Sent(count, repeated=response.headers.get("X-Roost-Repeated") == "1")
@@ -125,6 +127,16 @@ async def send(
             raise
 
     return await _patiently(once, patience_s)
+
+
+async def _size_of(sources: Sequence[Source]) -> int:
+    """Bytes of these files. What can not be looked at is told of when it is sent."""
+    try:
+        if any(source.path.is_dir() for source in sources):
+            return await asyncio.to_thread(check_sources, sources)
+        return sum(source.path.stat().st_size for source in sources)
+    except (OSError, TransferError):
+        return 0
 
 
 async def send_piece(

@@ -21,6 +21,8 @@ class TransferCounts:
         self.bytes = CountsBy()
         self.failed = CountsBy()
         self.under_way = 0
+        #: Seconds that transfers waited for files and for the network, all transfers of both directions added up.
+        self.file_read_s, self.file_write_s, self.net_read_s, self.net_write_s = 0.0, 0.0, 0.0, 0.0
 
     @contextlib.contextmanager
     def measured(self, kind: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import signal
+import stat
 from pathlib import Path
 
 import psutil
@@ -510,3 +511,23 @@ async def test_memory_is_that_of_all_processes_of_a_job_also_of_one_that_is_over
         assert report.exit.reason == "exited", report.exit
         assert 4 * 57 < report.usage.memory_mib < 500
         assert report.usage.resident_set_kib >= 4 * 60_000_000 // 1024
+
+
+@pytest.mark.parametrize("hides", [True, False])
+async def test_gpus_of_other_slots_can_not_be_opened(place, hides):
+    """Devices like any other stand for GPUs, as no machine of the tests has any. Not below /tmp, which is the job's."""
+    knobs = {"MACHINE_RESOURCE_GPUs": "GPU-aaaa1111, GPU-bbbb2222", "STARTER_HIDE_GPU_DEVICES": str(hides)}
+    with open_directory("/srv") as devices:
+        found = {f"{devices}/gpu0": "GPU-aaaa1111-22-33", f"{devices}/gpu1": "GPU-bbbb2222-22-33"}
+        for path in found:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+            os.chmod(path, 0o666)
+        async with IsolatedPool(place, **knobs) as pool:
+            pool.startd.shared.isolation._find_gpus = lambda: found
+            script = f"for n in 0 1; do head -c 4 {devices}/gpu$n 2>/dev/null | wc -c; done"
+            _, out = await pool.run(script, RequestGPUs=1)
+            assert out is not None
+            assert out.split() == (["4", "0"] if hides else ["4", "4"])
+            _, out = await pool.run(script)
+            assert out is not None
+            assert out.split() == (["0", "0"] if hides else ["4", "4"])

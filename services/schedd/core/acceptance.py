@@ -252,11 +252,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class SubmitLimits:
-    """How many jobs may be submitted: MAX_JOBS_PER_SUBMISSION, MAX_JOBS_PER_OWNER and, of jobs that wait to be
-    materialized, ROOST_SCHEDD_LATE_JOBS_PER_OWNER."""
+    """How many jobs may be submitted: MAX_JOBS_PER_SUBMISSION, MAX_JOBS_PER_OWNER, MAX_JOBS_SUBMITTED and, of jobs
+    that wait to be materialized, ROOST_SCHEDD_LATE_JOBS_PER_OWNER."""
 
     per_submission: int
     per_owner: int
+    of_all: int
     late_per_owner: int
 
 
@@ -294,10 +295,11 @@ def begin_draft(
 
 
 def check_limits(
-    draft: Draft, coming: int, mine: Sequence[Draft], limits: SubmitLimits, *, queued: int, promised: int
+    draft: Draft, coming: int, mine: Sequence[Draft], limits: SubmitLimits, *, queued: int, promised: int, total: int
 ) -> None:
     """Whether so many more jobs may come. mine: all unfinished submits of the user, this one too; queued, promised: the
-    user's jobs in the queue, and those that are not materialized yet. Raises BadSubmit."""
+    user's jobs in the queue, and those that are not materialized yet; total: all users' jobs in the queue. Raises
+    BadSubmit."""
     user, late = draft.cluster.user, draft.factory is not None
     earlier = draft.cluster.next_proc
     wanted = (earlier + coming) * (count_of(draft.cluster.ad) if draft.cluster.parallel else 1)
@@ -315,6 +317,7 @@ def check_limits(
         bounds = [
             (limits.per_submission, 0, "MAX_JOBS_PER_SUBMISSION"),
             (limits.per_owner, queued + unfinished, "MAX_JOBS_PER_OWNER"),
+            (limits.of_all, total + unfinished, "MAX_JOBS_SUBMITTED"),
         ]
     for limit, have, name in bounds:
         if have + wanted > limit:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import ACTIVE, PROTECTED, Job, Shadow, full_ad
 from engine.queue.outcome import success_code
+from services.schedd.core import transfer_times
 from services.schedd.core.claim import Claim
 from services.schedd.core.job_changes import JobEffect, LogEvent, Notify, PublishEvent, about, apply_event, requeue
 from services.schedd.core.job_states import JobEvent
@@ -35,6 +36,8 @@ _NAMES: Final = """
 _NOT_THEIRS: Final = frozenset(_NAMES.split())
 
 
+#: Slots that a job remembers at most, whatever it wants.
+MOST_REMEMBERED: Final = 100
 #: Amounts above this, and times after this, are no truth.
 _MOST: Final = 2**60
 _LATEST: Final = 2.0**33
@@ -73,6 +76,20 @@ def on_match(job: Job, claim: Claim) -> None:
     job.ad["RoostMatchedSlot"] = claim.slot
 
 
+def on_matched(job: Job, slot: str, now: float) -> None:
+    """A slot was found for the job: it remembers as many of the last ones as it wants (match_list_length)."""
+    ad = job.ad
+    job.count("NumJobMatches")
+    ad["LastMatchTime"] = int(now)
+    if "FirstJobMatchDate" not in ad:
+        ad["FirstJobMatchDate"] = int(now)
+    wanted = min(int(job.number("LastMatchListLength")), MOST_REMEMBERED)
+    if wanted > 0:
+        before = [name for number in range(wanted - 1) if (name := job.text(f"LastMatchName{number}"))]
+        for number, name in enumerate((slot, *before)):
+            ad[f"LastMatchName{number}"] = name
+
+
 def on_start(ad: ClassAd, autocluster: int, claim: Claim, now: float) -> None:
     """Note in a job's own attributes that it runs on this claim. autocluster: that it was matched as."""
     stamp = int(now)
@@ -84,6 +101,7 @@ def on_start(ad: ClassAd, autocluster: int, claim: Claim, now: float) -> None:
     ad["JobCurrentStartDate"] = stamp
     ad["ShadowBday"] = stamp
     ad["AutoClusterId"] = autocluster
+    transfer_times.forget(ad)
     runs = ad.eval("JobRunCount")
     ad["JobRunCount"] = (int(runs) if isinstance(runs, int | float) else 0) + 1
     if "RoostMatchedSlot" in ad:

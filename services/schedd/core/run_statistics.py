@@ -6,7 +6,7 @@ schedd follows it, and finds out by the report and by what the job's policies ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from engine.queue.jobs import JobStatus, Shadow
@@ -24,13 +24,16 @@ SIZES_KIB: Final = tuple(64.0 * 4**power for power in range(12))
 RUNTIMES: Final = "30Sec, 1Min, 3Min, 10Min, 30Min, 1Hr, 3Hr, 6Hr, 12Hr, 1Day, 2Day, 4Day, 8Day, 16Day"
 SIZES: Final = "64Kb, 256Kb, 1Mb, 4Mb, 16Mb, 64Mb, 256Mb, 1Gb, 4Gb, 16Gb, 64Gb, 256Gb"
 
-#: How a run ended: by itself, and its job is done; by the user, or by a policy, while it ran; so that the job runs
-#: again; so that it is held; without counting, as it could not start or its output is lost; without its machine.
-COMPLETED, KILLED, REQUEUED, HELD, FAILED, LOST = "completed", "killed", "requeued", "held", "failed", "lost"
+#: How a run ended: by itself, and its job is done; by the user, or by a policy that removes its job, while it ran; so
+#: that the job runs again; so that it is held; without counting, as it could not start or its output is lost; without
+#: its machine.
+COMPLETED, KILLED, REMOVED, REQUEUED = "completed", "killed", "removed", "requeued"
+HELD, FAILED, LOST = "held", "failed", "lost"
 #: Attributes by how runs ended.
 _EXITS: Final = {
     "JobsExitedNormally": (COMPLETED,),
     "JobsKilled": (KILLED,),
+    "JobsShouldRemove": (REMOVED,),
     "JobsShouldRequeue": (REQUEUED,),
     "JobsShouldHold": (HELD,),
     "JobsExitException": (FAILED, LOST),
@@ -70,12 +73,22 @@ class RunStatistics:
         self.completed_kib, self.badput_kib = Durations(SIZES_KIB), Durations(SIZES_KIB)
         self.failed_s = 0.0
         self.before_s, self.executing_s, self.after_s = 0.0, 0.0, 0.0
+        self.executing_here_s = 0.0  # until their output began to come, by the access point's clock
+        self.missed_time = 0  # jobs whose deferral time was over before they could start
+        self.running_runtimes, self.running_sizes = Durations(RUNTIMES_S), Durations(SIZES_KIB)
         self.churn_s = 0.0  # of runs that never came to run anything
         self.exec_failed = 0  # ended without: their program could not be begun
 
     def began(self, *, recycled: bool) -> None:
         self.begun += 1
         self.recycled += recycled
+
+    def look(self, runs: Iterable[tuple[float, float]]) -> None:
+        """What runs now: for each since when, in seconds, and the size of its image, KiB."""
+        self.running_runtimes, self.running_sizes = Durations(RUNTIMES_S), Durations(SIZES_KIB)
+        for seconds, kib in runs:
+            self.running_runtimes.add(seconds)
+            self.running_sizes.add(kib)
 
     def running(self, now: int) -> Mapping[str, int]:
         """For the ad: how many run, and the most that any ad told of."""
@@ -93,6 +106,8 @@ class RunStatistics:
         closing: bool = False,
     ) -> None:
         """A run is over that its machine had taken."""
+        if how == KILLED and run.removed_by_policy:
+            how = REMOVED
         self.ended.add(how)
         self.core_dumped += core_dumped
         self.closing += closing and how == COMPLETED
@@ -107,6 +122,8 @@ class RunStatistics:
             return
         before = min(max(0.0, run.executing - run.started), ended.had_s)
         executing = min(ended.ran_s, ended.had_s - before)
+        here = (run.output_began or ended.at) - run.executing
+        self.executing_here_s += min(max(0.0, here), ended.had_s)
         self.before_s += before
         self.executing_s += executing
         self.after_s += max(0.0, ended.had_s - before - executing)
@@ -122,6 +139,7 @@ class RunStatistics:
             "JobsExited": sum(by_how.values()),
             **exits,
             "JobsExecFailed": self.exec_failed,
+            "JobsMissedDeferralTime": self.missed_time,
             **dict.fromkeys(NEVER, 0),
             "JobsExitedAndClaimClosing": self.closing,
             "JobsCoredumped": self.core_dumped,
@@ -130,6 +148,7 @@ class RunStatistics:
             "JobsAccumExceptionalBadputTime": int(self.failed_s),
             "JobsAccumPreExecuteTime": int(self.before_s),
             "JobsAccumExecuteTime": int(self.executing_s),
+            "JobsAccumExecuteAltTime": int(self.executing_here_s),
             "JobsAccumPostExecuteTime": int(self.after_s),
             "JobsAccumChurnTime": int(self.churn_s),
         }
@@ -143,6 +162,8 @@ class RunStatistics:
             "JobsBadputRuntimes": _listed(self.badput),
             "JobsCompletedSizes": _listed(self.completed_kib),
             "JobsBadputSizes": _listed(self.badput_kib),
+            "JobsRunningRuntimes": _listed(self.running_runtimes),
+            "JobsRunningSizes": _listed(self.running_sizes),
         }
 
 

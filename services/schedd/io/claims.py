@@ -20,6 +20,7 @@ from typing import Final
 
 from engine.queue.claim_reuse import limits_of
 from engine.queue.jobs import Job, JobId, JobStatus, full_packed
+from services.schedd.core import job_end
 from services.schedd.core.claim import Claim, alive_s, given_up_at, lease_s
 from services.schedd.core.job_launch_ad import match_exprs
 from services.schedd.io import job_trace
@@ -121,8 +122,7 @@ class Claims:
     def _matched(self, job: Job, match: Match, decided: Matches, now: float) -> None:
         job = job.whole or job
         had = sum(bool(node.waits_for) for node in job.nodes)
-        job.count("NumJobMatches")
-        job.ad["LastMatchTime"] = int(now)
+        job_end.on_matched(job, match.slot, now)
         job_trace.on_match(self.updates.name, job, match.slot, decided.negotiator, decided.cycle, now)
         self.updates.publish(
             JobMatched(
@@ -164,6 +164,10 @@ class Claims:
             match_exprs=match_exprs(slot),
             ad=slot,
         )
+
+    def delayed_starts(self) -> int:
+        """How many starts wait for their time (JOB_START_DELAY)."""
+        return self._pacer.delayed()
 
     def _may_add(self) -> bool:
         limit = self.updates.settings.max_jobs_running

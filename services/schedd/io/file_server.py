@@ -37,6 +37,7 @@ import sqlite3
 import ssl
 import stat
 import tempfile
+import time
 from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ from aiohttp import web
 
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad
+from services.schedd.core import transfer_times
 from services.schedd.core.imports import held_once_spooled
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
@@ -101,16 +103,24 @@ class TransferTickets:
     def __init__(self) -> None:
         self.queues = {"input": TransferQueue(), "output": TransferQueue()}
         self._waiting: dict[Hashable, asyncio.Future[None]] = {}
+        self.waiting_bytes = {"input": 0, "output": 0}  # of those that wait, as far as their size is known
 
     @contextlib.asynccontextmanager
-    async def turn(self, what: str, user: str, name: Hashable, settings: Settings) -> AsyncIterator[None]:
-        """Inside, the transfer may go. what: input or output. name: what is transferred. Raises NotYet after TURN_S."""
+    async def turn(
+        self, what: str, user: str, name: Hashable, settings: Settings, size: int = 0
+    ) -> AsyncIterator[None]:
+        """Inside, the transfer may go. what: input or output. name: what is transferred. size: bytes, 0: not known.
+        Raises NotYet after TURN_S."""
         queue = self.queues[what]
         queue.most = settings.max_uploads if what == "input" else settings.max_downloads
         ticket = object()
         try:
             if not queue.come(ticket, user, name):
-                await self._called(ticket, queue)
+                self.waiting_bytes[what] += size
+                try:
+                    await self._called(ticket, queue)
+                finally:
+                    self.waiting_bytes[what] -= size
             yield
         finally:
             self._waiting.pop(ticket, None)
@@ -301,8 +311,8 @@ class FileServer:
             raise _too_large(f"{INPUT}: {error}", limit) from error
         except (TransferError, OSError, ValueError) as error:  # ValueError: a zero byte in a path
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
-        async with self._travelling(job, run, "input"):
-            response = await _stream(request, sources, limit)
+        async with self._travelling(job, run, "input", size, tell="Input"):
+            response = await _stream(request, sources, self.counts, limit)
         self.counts.bytes.add("input", count=size)
         return response
 
@@ -325,15 +335,29 @@ class FileServer:
         return web.json_response({"urls": found})
 
     @contextlib.asynccontextmanager
-    async def _travelling(self, job: Job, run: Shadow, what: str) -> AsyncIterator[None]:
-        """Wait for the turn of this transfer; count and trace it."""
+    async def _travelling(
+        self, job: Job, run: Shadow, what: str, size: int = 0, tell: transfer_times.Direction | None = None
+    ) -> AsyncIterator[None]:
+        """Wait for the turn of this transfer; count and trace it. size: bytes, 0: not known. tell: what the job's ad
+        says of it; None: nothing."""
+        name, settings, now = (job.id, run.attempt), self.updates.settings, self.updates.now
+        told = tell if job.whole is None else None  # a parallel job has many at a time
+        arrived = False
+        if told:
+            transfer_times.queued(job, told, now())
         try:
-            async with self.tickets.turn(what, job.cluster.user, (job.id, run.attempt), self.updates.settings):
-                files = job_trace.files(self.updates.name, job, run, f"transfer.{what}", self.updates.now)
+            async with self.tickets.turn(what, job.cluster.user, name, settings, size):
+                if told:
+                    transfer_times.started(job, told, now())
+                files = job_trace.files(self.updates.name, job, run, f"transfer.{what}", now)
                 with files, self.counts.measured(what):
                     yield
+            arrived = True
         except NotYet as error:
             raise web.HTTPServiceUnavailable(text=str(error)) from error
+        finally:
+            if told and (job.shadow is run or job.shadow is None):
+                transfer_times.ended(job, told, now(), arrived=arrived)
 
     def _limit(self, job: Job, attribute: str) -> int | None:
         """Bytes of content that the job may send or bring back; None: no limit."""
@@ -357,7 +381,7 @@ class FileServer:
         self._receiving.add(key)
         run.output_began = run.output_began or self.updates.now()
         try:
-            async with self._travelling(job, run, "output"):
+            async with self._travelling(job, run, "output", _announced(request), tell="Output"):
                 await self._receive(request, job, run)
         except NoRoom as error:
             # Not the job's fault: its output stays where it is until there is room.
@@ -402,7 +426,7 @@ class FileServer:
         job, run = self._run(request)
         sources = await asyncio.to_thread(checkpoints.sources, self.updates.spool, job)
         async with self._travelling(job, run, "input"):
-            return await _stream(request, sources)
+            return await _stream(request, sources, self.counts)
 
     async def _checkpoint(self, request: web.Request) -> web.StreamResponse:
         """Take a checkpoint: it is the job's once its number is committed, and the one before it goes then."""
@@ -412,7 +436,7 @@ class FileServer:
             raise web.HTTPServiceUnavailable(text="files of this run are being received already")
         self._receiving.add(key)
         try:
-            async with self._travelling(job, run, "output"):
+            async with self._travelling(job, run, "output", _announced(request)):
                 await self._keep_checkpoint(request, job, run)
         except NoRoom as error:
             self.updates.context.log.warning("checkpoint_waits_for_room", job_id=str(job.id), reason=str(error))
@@ -491,12 +515,16 @@ class FileServer:
         announced = request.content_length
         if limit_bytes is not None and announced is not None and announced > wire_bytes(limit_bytes):
             raise TooLarge(f"{announced} bytes are announced where the files may have {limit_bytes}")
+        counts = self.counts
         async with receiving(directory, limit_bytes=limit_bytes) as extraction:
+            began = time.perf_counter()
             async for chunk in request.content.iter_chunked(CHUNK):
+                counts.net_read_s += (came := time.perf_counter()) - began
                 lack = self.updates.queue.lacks_room(len(chunk))
                 if lack:
                     raise NoRoom(f"the spool of the schedd is full: {lack}")
                 await feed(extraction, chunk)
+                counts.file_write_s += (began := time.perf_counter()) - came
             yield extraction
 
     def _places(self, job: Job, entries: list[Entry]) -> list[Move]:
@@ -652,7 +680,7 @@ class FileServer:
         except (TransferError, OSError) as error:
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
         with self.counts.measured("download"):
-            response = await _stream(request, sources)
+            response = await _stream(request, sources, self.counts)
         self.counts.bytes.add("download", count=size)
         if job.status == JobStatus.COMPLETED and self.table.get(job.id) is job:
             job.ad["StageOutFinish"] = int(self.updates.now())
@@ -725,13 +753,24 @@ def _too_large(text: str, limit: int | None) -> web.HTTPRequestEntityTooLarge:
     return web.HTTPRequestEntityTooLarge(max_size=limit or 0, actual_size=0, text=text)
 
 
-async def _stream(request: web.Request, sources: list[Source], limit: int | None = None) -> web.StreamResponse:
+def _announced(request: web.Request) -> int:
+    """Bytes of files that are to come, as the execution point says; 0: it does not."""
+    said = request.headers.get(SIZE_HEADER, "")
+    return int(said) if said.isdigit() and len(said) <= 18 else 0
+
+
+async def _stream(
+    request: web.Request, sources: list[Source], counts: TransferCounts, limit: int | None = None
+) -> web.StreamResponse:
     bundle: AsyncIterator[bytes] = write_bundle(sources, limit_bytes=limit)
     response = web.StreamResponse(headers={"Content-Type": "application/x-tar"})
     await response.prepare(request)
+    began = time.perf_counter()
     try:
         async for chunk in bundle:
+            counts.file_read_s += (read := time.perf_counter()) - began
             await response.write(chunk)
+            counts.net_write_s += (began := time.perf_counter()) - read
     except TransferError:
         # The header is out: only a connection that breaks tells the other side that this is no whole bundle.
         if request.transport is not None:

@@ -47,7 +47,7 @@ from services.schedd.core.job_changes import (
 )
 from services.schedd.core.job_states import Change, JobEvent
 from services.schedd.core.notification import mail_of, wants_mail
-from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue, stop_how
+from services.schedd.core.policies import CoolDown, Hold, next_duration, periodic, stays_in_queue, stop_how
 from services.schedd.core.run_statistics import LOST, RunStatistics
 from services.schedd.core.start_rules import offer, start_or_not
 from services.schedd.io import checkpoints, job_trace
@@ -242,6 +242,7 @@ class JobUpdates:
             self.ended.add("failed" if event.failed else "succeeded")
         elif isinstance(event, JobHeld):
             self.held.add("user" if event.code in USERS_HOLDS else "system")
+            self.runs.missed_time += event.code == Hold.MISSED_DEFERRED_EXECUTION_TIME
 
     def about(self, job: Job, now: float) -> dict[str, Any]:
         """What every event about a job says."""
@@ -561,6 +562,8 @@ class JobUpdates:
         if event == JobEvent.VACATE and job.shadow is not None and job.shadow.stop:
             return
         how = self.stop_how(job) if event in (JobEvent.REMOVE, JobEvent.HOLD) else "graceful"
+        if event == JobEvent.REMOVE and job.shadow is not None:
+            job.shadow.removed_by_policy = True
         self.happen(job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode, how=how)
 
     def stop_how(self, job: Job) -> str:
@@ -588,6 +591,12 @@ class JobUpdates:
 
     # Leaving the queue
 
+    def _for_history(self, job: Job, now: float) -> bytes:
+        """The packed ad of a job that leaves the queue."""
+        if self.settings.not_in_history:
+            return full_ad(self.name, job, now, self.settings.not_in_history).pack()
+        return full_packed(self.name, job, now)
+
     def leave(self, job: Job, *, forced: bool = False) -> None:
         """Move a job into the history, unless LeaveJobInQueue keeps it."""
         now = self.now()
@@ -595,11 +604,11 @@ class JobUpdates:
             return
         if job.status == JobStatus.REMOVED:
             self.removed(job)
-        self.queue.leave(job, full_packed(self.name, job, now), now)
+        self.queue.leave(job, self._for_history(job, now), now)
         path, folder = self.log.history.path, self.log.per_job
         if path or folder:
             # People copy these files about, and read them with other rights than the queue's.
-            shown = full_ad(self.name, job, now, self.settings.rights.private)
+            shown = full_ad(self.name, job, now, self.settings.rights.private | self.settings.not_in_history)
             texts = [(path, as_text(shown))] if path else []
             if folder:
                 texts.append((f"{folder}/history.{job.id}", unparse_old(shown.public())))

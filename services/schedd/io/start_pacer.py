@@ -28,6 +28,7 @@ class StartPacer:
         self._name = name
         self._spawn = spawn
         self._pace = StartThrottle()
+        self._due: list[float] = []  # when starts that have to wait are due, monotonic
         self._waking: set[str] = set()  # inboxes of negotiators that will be told
 
     def room(self, settings: Settings, shard: str) -> bool:
@@ -45,7 +46,17 @@ class StartPacer:
         others waiting after it."""
         wanted = float(job.number("NextJobStartDelay", 0)) if job is not None else 0.0
         pause_s = min(max(0.0, wanted), settings.max_next_job_start_delay_s)
-        return self._pace.book(self._context.clock.monotonic(), pause_s)
+        now = self._context.clock.monotonic()
+        wait = self._pace.book(now, pause_s)
+        if wait:
+            self._due.append(now + wait)
+        return wait
+
+    def delayed(self) -> int:
+        """How many starts wait for their time."""
+        now = self._context.clock.monotonic()
+        self._due = [due for due in self._due if due > now]
+        return len(self._due)
 
     async def _wake(self, inbox: str, wait: float) -> None:
         try:

@@ -238,9 +238,15 @@ class Submission:
             draft,
             len(asked.procs),
             [one for (user, _), one in self._drafts.items() if user == asked.user],
-            SubmitLimits(settings.max_jobs_per_submission, settings.max_jobs_per_owner, settings.max_late_jobs),
+            SubmitLimits(
+                settings.max_jobs_per_submission,
+                settings.max_jobs_per_owner,
+                settings.max_jobs_submitted,
+                settings.max_late_jobs,
+            ),
             queued=table.per_user.get(asked.user, 0),
             promised=table.promised(asked.user) if draft.factory is not None else 0,
+            total=table.total,
         )
         priority = priority_of(draft.cluster.ad)
         added: list[AcceptedJob] = []

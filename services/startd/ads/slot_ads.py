@@ -83,6 +83,8 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasIOProxy": settings.chirp.enabled and settings.chirp.files,
             "HasJobDeferral": True,
             "HasReconnect": True,
+            "HasUserNamespaces": detected.user_namespaces
+            and (settings.isolation.user_namespaces or not settings.isolation.seccomp),
             **({"HasJobCredentials": True} if settings.credentials_on_disk or can_mount() else {}),
             "HasTDP": False,
             "HasMPI": False,

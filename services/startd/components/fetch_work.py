@@ -165,7 +165,7 @@ class FetchWork(Component):
                 root=os.geteuid() == 0,
                 partitionable=slot.kind is SlotKind.PARTITIONABLE,
                 uid_domain=startd.settings.uid_domain,
-                java=_JAVA,
+                java=startd.settings.launchers["java"].program or _JAVA,
             )
             refusal, effects = self._run_it(slot, idle, job)
         except BadWork as error:

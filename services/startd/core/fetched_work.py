@@ -85,6 +85,7 @@ def _set_universe(job: ClassAd, java: str) -> None:
         path = ":".join([*(jar for jar in jars if jar), folder])
         job["Args"] = f"-classpath {path} {job.eval_string('Args')}".strip()
         job["Cmd"] = java
+        job["JobUniverse"] = VANILLA  # the whole command is in the ad now
 
 
 def log_path(job: ClassAd, scratch: str) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -34,7 +34,7 @@ from shared.config.knobs import StartdSettings
 from shared.errors import PermanentError
 from shared.users import local_name
 
-MemoryPolicy = Literal["hard", "soft", "none"]
+MemoryPolicy = Literal["hard", "soft", "custom", "none"]
 
 
 class BadIsolationSetting(PermanentError):
@@ -66,7 +66,10 @@ class IsolationSettings:
     tracking_gids: range  # empty: no tracking by group
     base_cgroup: str  # empty: no cgroups
     memory_policy: MemoryPolicy
+    memory_limit_mib: Expr | None  # where the policy is custom
+    memory_low_mib: Expr | None
     no_swap: bool
+    hide_gpus: bool  # those of other slots
     files_count: bool  # what the kernel keeps of a job's files counts as its memory
     most_processes: int  # 0: any number
     machine_memory_mib: int  # what "the whole machine" is for the policy `soft` (ISO-07)
@@ -104,8 +107,11 @@ def read_isolation_settings(knobs: StartdSettings, *, uid_domain: str, machine_m
         pid_namespaces=knobs.use_pid_namespaces,
         tracking_gids=_gids(knobs),
         base_cgroup=_base(knobs.base_cgroup or ""),
-        memory_policy=_policy(knobs.cgroup_memory_limit_policy),
+        memory_policy=_policy(knobs),
+        memory_limit_mib=knobs.cgroup_hard_memory_limit_expr,
+        memory_low_mib=knobs.cgroup_low_memory_limit,
         no_swap=knobs.disable_swap_for_job,
+        hide_gpus=knobs.starter_hide_gpu_devices,
         files_count=not knobs.cgroup_ignore_cache_memory,
         most_processes=knobs.roost_job_max_processes,
         machine_memory_mib=machine_memory_mib,
@@ -139,9 +145,14 @@ def whole(expr: Expr | None, machine: ClassAd, job: ClassAd) -> int:
     return int(value) if isinstance(value, int | float) and abs(value) < 2**53 else 0
 
 
-def _policy(text: str) -> MemoryPolicy:
-    word = text.lower()
-    return "hard" if word == "hard" else "soft" if word == "soft" else "none"
+def _policy(knobs: StartdSettings) -> MemoryPolicy:
+    """Raises BadIsolationSetting."""
+    word = knobs.cgroup_memory_limit_policy.lower()
+    if word == "custom" and knobs.cgroup_hard_memory_limit_expr is None:
+        raise BadIsolationSetting(
+            "CGROUP_MEMORY_LIMIT_POLICY = custom needs CGROUP_HARD_MEMORY_LIMIT_EXPR: write, say, 1.5 * Memory"
+        )
+    return "hard" if word == "hard" else "soft" if word == "soft" else "custom" if word == "custom" else "none"
 
 
 def _gids(knobs: StartdSettings) -> range:
@@ -253,10 +264,20 @@ class CgroupLimits:
     processes: int | None
 
 
-def cgroup_limits(rules: IsolationSettings, cpus: float, memory_mib: int, virtual_kib: int | None) -> CgroupLimits:
-    """The limits of a job in a slot of this size. `virtual_kib`: the slot's VirtualMemory.
+def memory_limit_mib(rules: IsolationSettings, launch: Launch) -> int:
+    """What a job may have of the memory: its slot's, or where the policy is custom what the administrator says."""
+    if rules.memory_policy == "custom" and (wanted := whole(rules.memory_limit_mib, launch.machine_ad, launch.job_ad)):
+        return max(1, wanted)
+    return launch.memory_mib
 
-    hard: the slot's memory, softly nine tenths of it (ISO-06); soft: the machine's, softly the slot's (ISO-07);
+
+def cgroup_limits(
+    rules: IsolationSettings, cpus: float, memory_mib: int, virtual_kib: int | None, low_mib: int = 0
+) -> CgroupLimits:
+    """The limits of a job in a slot of this size. memory_mib: as `memory_limit_mib` has it. `virtual_kib`: the slot's
+    VirtualMemory. low_mib: CGROUP_LOW_MEMORY_LIMIT; 0: as the policy has it.
+
+    hard, custom: this memory, softly nine tenths of it (ISO-06); soft: the machine's, softly this (ISO-07);
     none: no limit (ISO-08). Swap is what VirtualMemory is more than Memory (ISO-12).
     """
     slot = memory_mib * MIB
@@ -264,12 +285,14 @@ def cgroup_limits(rules: IsolationSettings, cpus: float, memory_mib: int, virtua
     soft: int | None
     if not slot:  # a consumption policy may give none of a resource (CON-02), and still nothing runs without memory
         hard = soft = None
-    elif rules.memory_policy == "hard":
+    elif rules.memory_policy in ("hard", "custom"):
         hard, soft = slot, slot * 9 // 10
     elif rules.memory_policy == "soft":
         hard, soft = max(slot, rules.machine_memory_mib * MIB), slot
     else:
         hard = soft = None
+    if low_mib > 0:
+        soft = low_mib * MIB
     swap: int | None = None
     if rules.no_swap:
         swap = 0
@@ -329,6 +352,8 @@ def group_name(execute: str, slot: str, hostname: str) -> str:
 
 #: In the scratch directory: what lies over /tmp, /var/tmp and the like.
 PRIVATE = ".private"
+#: In the scratch directory: an empty file, which lies over devices that the job must not use.
+NO_DEVICE = f"{PRIVATE}/no-device"
 #: The most a job's priority is lowered by.
 _WORST_NICE = 19
 
@@ -386,10 +411,15 @@ def private_name(folder: str) -> str:
 
 
 def isolation_request(
-    rules: IsolationSettings, host: HostCapabilities, launch: Launch, *, tracking_gid: int = 0
+    rules: IsolationSettings,
+    host: HostCapabilities,
+    launch: Launch,
+    *,
+    tracking_gid: int = 0,
+    hidden: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What the fork server is to isolate a job with, but for its cgroup. The private directories must be there before
-    it starts."""
+    """What the fork server is to isolate a job with, but for its cgroup. hidden: devices that it must not use. The
+    private directories, and NO_DEVICE where something is hidden, must be there before it starts."""
     scratch = str(launch.scratch)
     found: dict[str, Any] = {"nice": nice_of(rules, launch), "limits": limits_of_process(rules, launch)}
     account = launch.account
@@ -409,7 +439,10 @@ def isolation_request(
         found["mounts"] = {
             "scratch": scratch,
             "hide": posixpath.dirname(scratch) if _hides(launch) else "",
-            "private": [[private_name(one), one] for one in private_directories(rules, launch)],
+            "private": [
+                *([private_name(one), one] for one in private_directories(rules, launch)),
+                *([NO_DEVICE, path] for path in hidden),
+            ],
             "shm": launch.memory_mib * MIB if rules.private_shm and not launch.in_container else 0,
             "ipc": account.shared,
         }

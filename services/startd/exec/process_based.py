@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from services.startd.core.run.job_launch import Measured
 from services.startd.exec.api import Launcher
@@ -17,7 +18,7 @@ class ProcessBasedLauncher(Launcher):
     """What launchers share whose jobs are processes under a program of theirs, a runtime or a monitor: what they do not
     do otherwise, the process launcher does."""
 
-    processes_are = "below"
+    processes_are: ClassVar[Literal["started", "below", "of-an-engine"]] = "below"
 
     processes: Launcher  # the process launcher
 

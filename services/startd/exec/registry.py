@@ -6,6 +6,7 @@
 | asks for Docker (docker universe, WantDocker; DockerImage without WantContainer) | docker |
 | asks for any container with an image of a registry (docker://) | docker where an engine answers, else apptainer |
 | asks for any container with another image (a .sif file, a directory) | apptainer |
+| is of the java universe | java, unless SINGULARITY_JOB is true |
 | asks for none, and SINGULARITY_JOB is true of slot and job | apptainer, with SINGULARITY_IMAGE_EXPR's image |
 | else | process |
 """
@@ -20,13 +21,14 @@ from services.startd.core.run.job_launch import Choice
 from services.startd.exec.api import Launcher, LauncherHost, LauncherKind
 from services.startd.exec.apptainer.launcher import APPTAINER
 from services.startd.exec.docker.launcher import DOCKER
+from services.startd.exec.java.launcher import JAVA
 from services.startd.exec.process import PROCESS
 from services.startd.exec.vm.launcher import VM
 from shared.classad import ClassAd
 from shared.config.knobs import StartdSettings
 
 #: The first that wants a job gets it. The process launcher wants all.
-KINDS: Final[tuple[LauncherKind, ...]] = (VM, DOCKER, APPTAINER, PROCESS)
+KINDS: Final[tuple[LauncherKind, ...]] = (VM, DOCKER, JAVA, APPTAINER, PROCESS)
 #: Files in the scratch directory that are launchers' own, and never count as output.
 LAUNCHER_FILES: Final = frozenset[str]().union(*(kind.own_files for kind in KINDS))
 

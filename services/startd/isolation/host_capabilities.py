@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pwd
@@ -13,6 +14,8 @@ from services.startd.core.isolation import HostCapabilities, Login
 from services.startd.forkserver import kernel
 
 _PR_SET_DUMPABLE = 4
+#: A directory for each GPU.
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
 _CAP_SYS_ADMIN = 1 << 21
 
 
@@ -83,6 +86,21 @@ def find_login(name: str) -> Login | None:
     except (KeyError, OSError, ValueError):
         return None
     return Login(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(groups), entry.pw_dir)
+
+
+def find_gpus(driver: Path = _NVIDIA, dev: Path = Path("/dev")) -> dict[str, str]:
+    """The GPUs that NVIDIA's driver has: UUID by the path of the device."""
+    found = {}
+    with contextlib.suppress(OSError):  # there is no such driver
+        for folder in sorted(os.listdir(driver)):
+            text = (driver / folder / "information").read_text(errors="replace")
+            said = {
+                name.strip(): value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())
+            }
+            path = dev / f"nvidia{said.get('Device Minor', '')}"
+            if said.get("Device Minor", "").isdecimal() and path.exists():
+                found[str(path)] = said.get("GPU UUID", "")
+    return found
 
 
 def close_to_own_account() -> None:

@@ -17,6 +17,7 @@ from structlog.stdlib import BoundLogger
 
 from services.startd.core import isolation
 from services.startd.core.isolation import MIB, HostCapabilities, IsolationSettings, cgroup_limits, group_name
+from services.startd.core.machine.devices import gpus_to_hide
 from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import Account, Finished, Launch
 from services.startd.core.separation import Separation, find_separation, is_own, refusal
@@ -64,6 +65,7 @@ class IsolationManager:
         find: isolation.FindLogin,
         warn: Callable[..., None],
         private: tuple[str, ...] = (),
+        find_gpus: Callable[[], Mapping[str, str]] = host_capabilities.find_gpus,
     ) -> None:
         self.rules = rules
         self._host = host
@@ -77,6 +79,7 @@ class IsolationManager:
         self.runs: dict[str, IsolatedRun] = {}
         self.violations: dict[str, Violation] = {}
         self._find = find
+        self._find_gpus = find_gpus
         self._warn = warn
         self._warned: set[str] = set()
 
@@ -153,6 +156,8 @@ class IsolationManager:
         if self.host.mounts:
             for folder in isolation.private_directories(self.rules, launch):
                 _make_private(scratch, isolation.private_name(folder))
+            if self.hidden_devices(launch):
+                _make_no_device(scratch)
         account = launch.account
         if account is None or not self.host.root:
             return
@@ -195,8 +200,10 @@ class IsolationManager:
                     f"all in use; set aside one for each slot",
                 )
             gid = found
-        request = isolation.isolation_request(self.rules, self.host, launch, tracking_gid=gid)
-        isolated = IsolatedRun(tracking_gid=gid, memory_mib=launch.memory_mib, scratch=launch.scratch)
+        hidden = self.hidden_devices(launch)
+        request = isolation.isolation_request(self.rules, self.host, launch, tracking_gid=gid, hidden=hidden)
+        memory_mib = isolation.memory_limit_mib(self.rules, launch)
+        isolated = IsolatedRun(tracking_gid=gid, memory_mib=memory_mib, scratch=launch.scratch)
         isolated.disk_kib = disk_of(launch.machine_ad)
         if self.cgroups:
             isolated.group = self._group_of(launch.slot)
@@ -208,11 +215,21 @@ class IsolationManager:
         self.runs[launch.run] = isolated
         return request
 
+    def hidden_devices(self, launch: Launch) -> list[str]:
+        """Paths of the GPUs of other slots, which the job must not use (STARTER_HIDE_GPU_DEVICES)."""
+        if not (self.host.mounts and self.rules.hide_gpus) or launch.account is None:
+            return []
+        return gpus_to_hide(launch.machine_ad, self._find_gpus())
+
     def _make_cgroup(self, group: str, launch: Launch) -> dict[str, Any]:
         """Raises RunFailed."""
         virtual = launch.machine_ad.eval("VirtualMemory")
         limits = cgroup_limits(
-            self.rules, launch.cpus, launch.memory_mib, virtual if isinstance(virtual, int) else None
+            self.rules,
+            launch.cpus,
+            isolation.memory_limit_mib(self.rules, launch),
+            virtual if isinstance(virtual, int) else None,
+            isolation.whole(self.rules.memory_low_mib, launch.machine_ad, launch.job_ad),
         )
         try:
             made = self.cgroups.make(group, limits)
@@ -373,6 +390,16 @@ def _make_private(scratch: Path, name: str) -> None:
         path.mkdir(mode=0o700, exist_ok=True) if not path.is_symlink() else None
         if not stat.S_ISDIR(path.lstat().st_mode):
             raise Fault.NO_ISOLATION.failure(f"{path.relative_to(scratch)} of the scratch directory is no directory")
+
+
+def _make_no_device(scratch: Path) -> None:
+    """Make the file that hides devices anew: an earlier run of the job may have put something else there."""
+    _make_private(scratch, isolation.PRIVATE)
+    path = scratch / isolation.NO_DEVICE
+    if path.is_dir() and not path.is_symlink():
+        raise Fault.NO_ISOLATION.failure(f"{isolation.NO_DEVICE} of the scratch directory is a directory")
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC, 0))
 
 
 def disk_of(machine: ClassAd) -> int:

@@ -131,6 +131,7 @@ class RealMachine:
             opsys_long_name=release.long_name,
             processor=_processor(),
             interface=_interface(),
+            user_namespaces=may_make_user_namespaces(),
         )
 
     def sample(self, execute: Path, now: float) -> Sample:
@@ -145,6 +146,22 @@ class RealMachine:
             clock_min=local.tm_hour * 60 + local.tm_min,
             clock_day=(local.tm_wday + 1) % 7,
         )
+
+
+def may_make_user_namespaces(knobs: Path = Path("/proc/sys")) -> bool:
+    """Whether the kernel lets any account make namespaces of users."""
+
+    def number(name: str, otherwise: int) -> int:
+        try:
+            return int((knobs / name).read_text())
+        except (OSError, ValueError):
+            return otherwise  # a kernel without this knob
+
+    return (
+        number("user/max_user_namespaces", 0) > 0
+        and number("kernel/unprivileged_userns_clone", 1) > 0
+        and number("kernel/apparmor_restrict_unprivileged_userns", 0) == 0
+    )
 
 
 def _interface() -> Interface | None:

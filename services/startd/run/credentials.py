@@ -32,7 +32,7 @@ _LIMIT: Final = 8 << 20
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
 #: Launchers whose jobs see what this process mounts. A container engine may live in another place: its launcher looks
 #: whether the container has them.
-LAUNCHERS: Final = ("process", "apptainer", "singularity", "docker")
+LAUNCHERS: Final = ("process", "java", "apptainer", "singularity", "docker")
 
 
 class JobCredentials:

@@ -324,7 +324,7 @@ class Run:
         machine_ad = self.context.machine_ad(record.slot)
         record.cores = self.context.cores(record, self.job)
         launch = self._describe(machine_ad)
-        if record.launcher in ("process", "vm"):
+        if record.launcher in ("process", "java", "vm"):
             await self.context.isolation.mount_scratch(launch)
         if self.hooks.has(Hook.PREPARE_JOB_BEFORE_TRANSFER):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB_BEFORE_TRANSFER, machine_ad)

@@ -418,8 +418,8 @@ NONE: Final = (
         _SCHEDD,
     ),
     Answer(
-        "the queue's length is limited by MAX_JOBS_PER_OWNER, and that of running jobs by MAX_JOBS_RUNNING",
-        "MAX_JOBS_SUBMITTED SUBMIT_MAX_PROCS_IN_CLUSTER",
+        "a cluster is limited by MAX_JOBS_PER_SUBMISSION of its access point",
+        "SUBMIT_MAX_PROCS_IN_CLUSTER",
         _SCHEDD,
     ),
     Answer(
@@ -471,8 +471,8 @@ NONE: Final = (
     Answer(
         "HISTORY has whole ads, is rotated by its size, and the journal keeps what happened in each run "
         "(docs/journal.md)",
-        "ENABLE_HISTORY_ROTATION ROTATE_HISTORY_DAILY ROTATE_HISTORY_MONTHLY HISTORY_CONTAINS_JOB_ENVIRONMENT "
-        "HISTORY_HELPER HISTORY_HELPER_MAX_CONCURRENCY HISTORY_HELPER_MAX_HISTORY JOB_EPOCH_HISTORY "
+        "ENABLE_HISTORY_ROTATION ROTATE_HISTORY_DAILY ROTATE_HISTORY_MONTHLY HISTORY_HELPER "
+        "HISTORY_HELPER_MAX_CONCURRENCY HISTORY_HELPER_MAX_HISTORY JOB_EPOCH_HISTORY "
         "JOB_EPOCH_HISTORY_DIR MAX_EPOCH_HISTORY_LOG MAX_EPOCH_HISTORY_ROTATIONS LIBRARIAN "
         "LIBRARIAN_<what> MAX_LIBRARIAN_LOG USING_LIBRARIAN",
         _SCHEDD,
@@ -574,19 +574,14 @@ NONE: Final = (
         _STARTD,
     ),
     Answer(
-        "programs go by CUDA_VISIBLE_DEVICES and its like (ENVIRONMENT_FOR_AssignedGPUs); device files are not hidden",
-        "STARTER_HIDE_GPU_DEVICES",
-        _STARTD,
-    ),
-    Answer(
         "GPUs are looked for where the configuration has `use FEATURE : GPUs`",
         "STARTD_DETECT_GPUS",
         _STARTD,
     ),
     Answer(
         "memory is limited as CGROUP_MEMORY_LIMIT_POLICY says, and measured by the job's cgroup",
-        "CGROUP_HARD_MEMORY_LIMIT_EXPR CGROUP_SOFT_MEMORY_LIMIT_EXPR CGROUP_LOW_MEMORY_LIMIT "
-        "CREATE_CGROUP_WITHOUT_ROOT MEMORY_USAGE_METRIC MEMORY_USAGE_METRIC_VM STARTER_ALWAYS_HOLD_ON_OOM "
+        "CGROUP_SOFT_MEMORY_LIMIT_EXPR CREATE_CGROUP_WITHOUT_ROOT MEMORY_USAGE_METRIC MEMORY_USAGE_METRIC_VM "
+        "STARTER_ALWAYS_HOLD_ON_OOM "
         "STARTD_LEFTOVER_PROCS_BREAK_SLOTS BROKEN_SLOT_CONTEXT_ATTRS CONTINUE_TO_ADVERTISE_BROKEN_DYNAMIC_SLOTS",
         _STARTD,
     ),
@@ -637,8 +632,8 @@ NONE: Final = (
         "CONDOR_SSH_TO_JOB_FAKE_PASSWD_ENTRY",
     ),
     Answer(
-        "there is no Java universe: the program is java, with its arguments",
-        "JAVA JAVA_CLASSPATH_ARGUMENT JAVA_CLASSPATH_DEFAULT JAVA_CLASSPATH_SEPARATOR JAVA_EXTRA_ARGUMENTS "
+        "Java takes as much of the slot's memory for its heap as it does by itself: JAVA_EXTRA_ARGUMENTS and "
+        "java_vm_args say otherwise (-Xmx)",
         "JAVA_MAXHEAP_ARGUMENT",
         _STARTD,
     ),
@@ -727,10 +722,6 @@ NONE: Final = (
         "PLACEMENTD PLACEMENTD_<what> SUM_OF_CATALOGS CATALOG_SPACE",
     ),
     Answer(
-        "the log of each daemon is made more detailed by its own <SUBSYS>_DEBUG",
-        "ALL_DEBUG",
-    ),
-    Answer(
         "a submitter's domain is that of the user, or of ACCOUNTANT_LOCAL_DOMAIN",
         "ACCOUNTING_DOMAIN",
         _SCHEDD,
@@ -773,7 +764,7 @@ PART: Final = (
     ),
     Answer(
         "D_FULLDEBUG, D_ALL and categories with :2 make the log more detailed; others change nothing",
-        "<SUBSYS>_DEBUG",
+        "<SUBSYS>_DEBUG ALL_DEBUG",
     ),
     Answer(
         "it says where a pool's HADs are; daemons reach each other through the broker (ROOST_AMQP_URL)",

@@ -55,6 +55,7 @@ OTHERS: tuple[Knob, ...] = (
         kind="list",
         daemons=(),
     ),
+    Knob("ALL_DEBUG", None, "as <SUBSYS>_DEBUG, of every daemon", kind="str", daemons=()),
     Knob(
         "<SUBSYS>_DEBUG",
         None,

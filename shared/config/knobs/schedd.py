@@ -104,6 +104,12 @@ class ScheddSettings(ServerTlsSettings):
     max_jobs_per_owner: int = knob(
         "MAX_JOBS_PER_OWNER", "100000", least=0, meaning="jobs in the queue of one owner at most"
     )
+    max_jobs_submitted: int = knob(
+        "MAX_JOBS_SUBMITTED",
+        "2147483647",
+        least=0,
+        meaning="jobs in the queue of all owners at most when more are submitted; those that a factory makes come in",
+    )
     max_jobs_per_submission: int = knob(
         "MAX_JOBS_PER_SUBMISSION", "20000", least=0, meaning="jobs of one submission at most"
     )
@@ -176,6 +182,9 @@ class ScheddSettings(ServerTlsSettings):
         "PER_JOB_HISTORY_DIR",
         meaning="directory with a file history.CLUSTER.PROC for each job that has left the queue, for programs that "
         "read and remove them",
+    )
+    history_contains_job_environment: bool = knob(
+        "HISTORY_CONTAINS_JOB_ENVIRONMENT", "true", meaning="whether the history keeps a job's Environment"
     )
     max_history_log: int = knob(
         "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"

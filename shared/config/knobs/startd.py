@@ -209,13 +209,29 @@ class StartdSettings(CommonSettings):
     cgroup_memory_limit_policy: str = knob(
         "CGROUP_MEMORY_LIMIT_POLICY",
         "hard",
-        choices=("hard", "soft", "none"),
-        meaning="how a slot's memory limits its job: hard, soft or not at all",
+        choices=("hard", "soft", "custom", "none"),
+        meaning="how a slot's memory limits its job: hard, soft, by CGROUP_HARD_MEMORY_LIMIT_EXPR, or not at all",
+    )
+    cgroup_hard_memory_limit_expr: Expr | None = knob(
+        "CGROUP_HARD_MEMORY_LIMIT_EXPR",
+        unit="MiB",
+        meaning="a job's memory where the policy is custom (MY is the slot, TARGET the job); no number: the slot's",
+    )
+    cgroup_low_memory_limit: Expr | None = knob(
+        "CGROUP_LOW_MEMORY_LIMIT",
+        unit="MiB",
+        meaning="memory that is not taken from a job while others have more than theirs (MY is the slot, TARGET the "
+        "job); no number: as the policy has it",
     )
     cgroup_ignore_cache_memory: bool = knob(
         "CGROUP_IGNORE_CACHE_MEMORY",
         "true",
         meaning="what the kernel keeps of a job's files does not count as its memory",
+    )
+    starter_hide_gpu_devices: bool = knob(
+        "STARTER_HIDE_GPU_DEVICES",
+        "true",
+        meaning="a job can not open NVIDIA GPUs that its slot has not been given, where the startd is root",
     )
     disable_swap_for_job: bool = knob("DISABLE_SWAP_FOR_JOB", "false", meaning="forbid swap to jobs")
     startd_enforce_disk_limits: bool = knob(
@@ -346,6 +362,19 @@ class StartdSettings(CommonSettings):
         "MOUNT_UNDER_SCRATCH",
         '"/tmp,/var/tmp"',
         meaning="directories made private per job (-S for the container runtime)",
+    )
+    java: str | None = knob("JAVA", meaning="runs jobs of the java universe: a path, or a name in PATH; unset: none")
+    java_classpath_argument: str = knob(
+        "JAVA_CLASSPATH_ARGUMENT", "-classpath", meaning="what stands before the list of classes and JAR files"
+    )
+    java_classpath_default: str = knob(
+        "JAVA_CLASSPATH_DEFAULT",
+        ".",
+        meaning="where classes are looked for before the job's jar_files; blanks part them",
+    )
+    java_classpath_separator: str = knob("JAVA_CLASSPATH_SEPARATOR", ":", meaning="between the entries of that list")
+    java_extra_arguments: str | None = knob(
+        "JAVA_EXTRA_ARGUMENTS", meaning="of every job's Java, as arguments of a submit file are written"
     )
     vm_type: str | None = knob("VM_TYPE", meaning="kvm: runs virtual machines under QEMU; unset: none")
     vm_memory: int = knob("VM_MEMORY", "0", unit="MiB", least=0, meaning="of all virtual machines; 0: the machine's")

@@ -33,6 +33,34 @@ def test_how_a_run_ended(reason, status, missing, how):
 
 
 @spec("MON-21")
+def test_a_run_that_a_policy_ended_by_removing_its_job_is_told_apart():
+    statistics = RunStatistics()
+    statistics.over(KILLED, run(executing=101.0), Ended(110.0, 10.0, 9.0), 1)
+    statistics.over(KILLED, run(executing=101.0, removed_by_policy=True), Ended(110.0, 10.0, 9.0), 1)
+    counted = statistics.counted()
+    assert (counted["JobsExited"], counted["JobsKilled"], counted["JobsShouldRemove"]) == (2, 1, 1)
+
+
+@spec("MON-21")
+def test_execution_as_the_access_point_sees_it_ends_where_output_begins_to_come():
+    statistics = RunStatistics()
+    statistics.over(COMPLETED, run(executing=102.0, output_began=110.0), Ended(115.0, 15.0, 13.0), 1)
+    statistics.over(COMPLETED, run(executing=102.0), Ended(115.0, 15.0, 13.0), 1)  # no output travels
+    assert statistics.counted()["JobsAccumExecuteAltTime"] == 8 + 13
+
+
+@spec("MON-21")
+def test_what_runs_is_told_by_time_and_size():
+    statistics = RunStatistics()
+    statistics.look([(5.0, 10.0), (100.0, 10.0), (100.0, 70.0)])
+    told = statistics.histograms()
+    assert told["JobsRunningRuntimes"].startswith("1, 0, 2, 0")
+    assert told["JobsRunningSizes"].startswith("2, 1, 0")
+    statistics.look([])
+    assert set(statistics.histograms()["JobsRunningRuntimes"]) == {"0", ",", " "}
+
+
+@spec("MON-21")
 def test_times_add_up():
     statistics = RunStatistics()
     statistics.over(COMPLETED, run(executing=102.0), Ended(115.0, 15.0, 10.0), 100, closing=True, core_dumped=True)

@@ -13,6 +13,7 @@ from engine.slots.carving import Carving, PlannedSlot, Refusal, SlotKind, carve,
 from services.startd.core.machine.devices import (
     DeviceVariables,
     device_environment,
+    gpus_to_hide,
     machine_attributes,
     read_device_variables,
     slot_attributes,
@@ -21,7 +22,8 @@ from services.startd.core.machine.gpu_usage import Meter, monitors, uuids_of
 from services.startd.core.machine.resources import Output, Resource, Stock, take_stock
 from services.startd.core.machine.slot_types import rescale_disks
 from services.startd.core.slots.model import Slot
-from shared.classad import ClassAd, parse_expr
+from services.startd.isolation.host_capabilities import find_gpus
+from shared.classad import ClassAd, parse_ad, parse_expr
 from shared.config import load_config
 from tests.spec import spec
 
@@ -274,3 +276,32 @@ def test_lines_that_are_no_report_count_nothing(line):
     meter = Meter(0.0)
     assert not meter.take(line)
     assert meter.of_slot(["a"], 10.0) == {}
+
+
+FOUND = {"/dev/nvidia0": "GPU-aaaa1111-2222", "/dev/nvidia1": "GPU-bbbb1111-2222", "/dev/nvidia2": "GPU-cccc1111-2222"}
+
+
+@pytest.mark.parametrize(
+    ("ad", "hidden"),
+    [
+        ('[AssignedGPUs = "GPU-bbbb1111"]', [0, 2]),
+        ('[AssignedGPUs = "GPU-BBBB1111, GPU-cccc1111-2222"]', [0]),
+        ("[]", [0, 1, 2]),  # it has none
+        ('[AssignedGPUs = "CUDA1"; GPUs_CUDA1 = [DeviceUuid = "bbbb1111-2222"]]', [0, 2]),
+        ('[AssignedGPUs = "CUDA1"]', []),  # nobody knows which that is
+        ('[AssignedGPUs = "MIG-dddd1111"]', []),
+        ('[AssignedGPUs = "GPU-dddd1111"]', []),  # the driver does not know it
+    ],
+)
+def test_which_gpus_a_job_must_not_use(ad, hidden):
+    assert gpus_to_hide(parse_ad(ad), FOUND) == [f"/dev/nvidia{number}" for number in hidden]
+
+
+def test_gpus_are_found_where_the_driver_lists_them(tmp_path):
+    assert find_gpus(tmp_path / "none", tmp_path) == {}
+    for number, uuid in enumerate(("GPU-aaaa", "GPU-bbbb")):
+        folder = tmp_path / "driver" / f"0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t Tesla T4\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n")
+    (tmp_path / "nvidia1").touch()  # the other has no device
+    assert find_gpus(tmp_path / "driver", tmp_path) == {str(tmp_path / "nvidia1"): "GPU-bbbb"}

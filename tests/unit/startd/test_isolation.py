@@ -73,6 +73,20 @@ def test_limits_of_memory_by_policy(policy, hard, soft):
     assert (found.memory_hard, found.memory_soft) == (hard, soft)
 
 
+def test_an_administrator_says_what_a_job_may_have_of_the_memory():
+    knobs = {"CGROUP_MEMORY_LIMIT_POLICY": "custom", "CGROUP_HARD_MEMORY_LIMIT_EXPR": "2 * TARGET.RequestMemory"}
+    custom = rules(**knobs)
+    asking = launch(job_ad=ClassAd({"RequestMemory": 700}))
+    assert isolation.memory_limit_mib(custom, asking) == 1400
+    assert isolation.memory_limit_mib(custom, launch()) == 2048  # no number: the slot's
+    assert isolation.memory_limit_mib(rules(), asking) == 2048
+    found = cgroup_limits(custom, 1, 1400, None)
+    assert (found.memory_hard, found.memory_soft) == (1400 * MIB, 1260 * MIB)
+    assert cgroup_limits(custom, 1, 1400, None, 300).memory_soft == 300 * MIB
+    with pytest.raises(BadIsolationSetting, match="CGROUP_HARD_MEMORY_LIMIT_EXPR"):
+        rules(CGROUP_MEMORY_LIMIT_POLICY="custom")
+
+
 @spec("ISO-08")
 def test_the_policy_is_hard_unless_told_otherwise():
     assert rules().memory_policy == "hard"
@@ -493,3 +507,10 @@ def test_without_root_disks_are_measured():
     disks = ScratchVolumes(DiskSettings(True, "", "", "/x"), Path("/srv"), None, able=False)
     assert not disks.usable
     assert "root" in disks.trouble
+
+
+def test_devices_that_a_job_must_not_use_are_covered_by_a_file_of_its_own():
+    plan = isolation.isolation_request(rules(), ROOT, launch(), hidden=["/dev/nvidia1"])
+    assert [isolation.NO_DEVICE, "/dev/nvidia1"] in plan["mounts"]["private"]
+    plan = isolation.isolation_request(rules(), ROOT, launch())
+    assert isolation.NO_DEVICE not in [name for name, _ in plan["mounts"]["private"]]

@@ -42,7 +42,6 @@ LINES = {
     "TransferCheckpoint": ("transfer_checkpoint_files = a", ""),
     "ScitokensFile": ("scitokens_file = token", ""),
     "DelegateJobGSICredentialsLifetime": ("delegate_job_GSI_credentials_lifetime = 3600", ""),
-    "LastMatchListLength": ("match_list_length = 5", "match_list_length = 0"),
     "BufferFiles": ("buffer_files = 7", ""),
     "CompressFiles": ("compress_files = a", ""),
     "FileRemaps": ('file_remaps = "a=b"', ""),
@@ -103,21 +102,21 @@ def test_every_door_refuses(tmp_path, monkeypatch, capsys):
 
 
 def test_commands_that_are_written_into_no_job_are_told_with_their_line(tmp_path):
-    description = described("java_vm_args = -Xmx1g\nec2_tag_Name = x\nkernel = 5\narguments = $(kernel)", tmp_path)
+    description = described("jobset = sweep\nec2_tag_Name = x\nkernel = 5\narguments = $(kernel)", tmp_path)
     list(description.clusters())
     told = [str(one) for one in description.warnings]
     assert told == [
-        f"job.sub, line 2: java_vm_args has no effect: {command_in_vain('java_vm_args')}",
+        f"job.sub, line 2: jobset has no effect: {command_in_vain('jobset')}",
         "job.sub, line 3: ec2_tag_Name has no effect: there is no grid universe: jobs run in this pool",
     ]
 
 
 def test_what_policies_and_requirements_read_that_nothing_has_is_told(tmp_path):
-    text = "periodic_hold = MY.JobDisconnectedDate > 5 || NumVacates > 1\nrequirements = TARGET.HasJava && Cpus > 1"
+    text = "periodic_hold = MY.JobDisconnectedDate > 5 || NumVacates > 1\nrequirements = TARGET.HasSshd && Cpus > 1"
     (cluster,) = described(text, tmp_path).clusters()
     assert [one.partition(",")[0] for one in told_of([cluster])] == [
         "PeriodicHold reads JobDisconnectedDate",
-        "Requirements reads HasJava",
+        "Requirements reads HasSshd",
     ]
-    (cluster,) = described(f"{text}\n+JobDisconnectedDate = 7\n+HasJava = true", tmp_path).clusters()
-    assert [one.partition(",")[0] for one in told_of([cluster])] == ["Requirements reads HasJava"]
+    (cluster,) = described(f"{text}\n+JobDisconnectedDate = 7\n+HasSshd = true", tmp_path).clusters()
+    assert [one.partition(",")[0] for one in told_of([cluster])] == ["Requirements reads HasSshd"]

@@ -32,7 +32,6 @@ DEVIATIONS = {
     **dict.fromkeys(("q_063", "q_096", "q_101", "q_150"), "corners of queue lists"),
     **dict.fromkeys(("request_disk_58", "request_memory_58"), "no overflow to a negative number"),
     **dict.fromkeys(("varf_choice", "varf_universe"), "an index beyond the list is an error"),
-    **dict.fromkeys((f"t_java_vm_args_{n}" for n in range(9)), "there is no java universe"),
     **dict.fromkeys(("u_grid_cl", "u_grid_plain", "u_grid_rich"), "there is no grid universe"),
     **dict.fromkeys((f"n_max_{w}_{n}" for w in ("idle", "materialize") for n in range(15)), "jobs exist at once"),
     **dict.fromkeys((f"t_use_oauth_services_{n}" for n in (0, 1, 5, 7)), "no program is asked for the tokens"),

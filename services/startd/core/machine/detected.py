@@ -174,6 +174,7 @@ class Detected:
     opsys_long_name: str = ""
     processor: Processor = Processor()
     interface: Interface | None = None  # by which it can be woken
+    user_namespaces: bool = False  # anybody may make them
 
 
 @dataclass(frozen=True, slots=True)

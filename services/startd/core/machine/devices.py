@@ -146,6 +146,17 @@ def _wanted(machine: ClassAd, kind: str, assigned: str | None, variables: Device
     return found
 
 
+def gpus_to_hide(machine: ClassAd, devices: Mapping[str, str]) -> list[str]:
+    """The GPUs of a machine that a job must not use: all but those of its slot, whose ad this is. devices: UUID of each
+    GPU (GPU-1234...), by its path. Where a GPU of the slot is none of them (a part of one, MIG; one by number whose
+    UUID is not known), nobody can say which is which, and none is to be hidden."""
+    assigned = machine.eval(f"Assigned{GPUS}")
+    names = [one.strip() for one in assigned.split(",")] if isinstance(assigned, str) else []
+    uuids = [_container_name(machine, one).lower() for one in names if one]
+    own = {path for path, uuid in devices.items() for one in uuids if len(one) > 4 and uuid.lower().startswith(one)}
+    return [] if len(own) < len(uuids) else sorted(devices.keys() - own)
+
+
 def _for_cuda(device: str) -> str:
     return re.sub("CUDA", "", device)
 

@@ -129,6 +129,7 @@ class Fault(Enum):
         "elsewhere",
         note="HasVM false, VMOfflineReason, until a machine runs here, the startd is restarted or HasVM is set",
     )
+    NO_JAVA = Row("the java universe: no JAVA, or one that can not be run", "elsewhere", note="HasJava is not told")
     VOLUME_MISSING = Row("a directory of DOCKER_VOLUMES is not there", "elsewhere", note="HasDocker false for a while")
     NETWORK_MISSING = Row(
         "the engine lacks a network of DOCKER_NETWORKS", "elsewhere", note="it leaves DockerNetworks until it is there"
