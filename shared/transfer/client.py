@@ -20,7 +20,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from shared.transfer.bundle import CHUNK, Entry, Source, check_sources, read_bundle, write_bundle
+from shared.transfer.bundle import CHUNK, FEW, Entry, Source, check_sources, read_bundle, write_bundle
 from shared.transfer.errors import OutOfStep, TransferError, TransferRefused, TransferUnavailable
 from shared.transfer.streams import OUT_OF_STEP, SIZE_HEADER
 from shared.transfer.tls import TransferTls, broken_off
@@ -132,7 +132,7 @@ async def send(
 async def _size_of(sources: Sequence[Source]) -> int:
     """Bytes of these files. What can not be looked at is told of when it is sent."""
     try:
-        if any(source.path.is_dir() for source in sources):
+        if len(sources) > FEW or any(source.path.is_dir() for source in sources):
             return await asyncio.to_thread(check_sources, sources)
         return sum(source.path.stat().st_size for source in sources)
     except (OSError, TransferError):

@@ -37,6 +37,8 @@ MADE_UP = {
 MADE_UP_OF_JOBS = {
     "(Cpus|Disk|GPUs|Memory)Provisioned": 'f"{name}Provisioned"',
     "LastHoldReason(Sub)?(Code)?": 'f"Last{name}"',
+    "Transfer(In|Out)(Queued|Started|Finished)": 'f"Transfer{',
+    "JobCurrent(Start|Finish)Transfer(Input|Output)Date": 'f"JobCurrent{',
 }
 #: Commands that the language reads by names that it puts together.
 READ_BY_PARTS = {

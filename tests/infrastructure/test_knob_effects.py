@@ -23,10 +23,10 @@ ROOT = Path(__file__).parents[2]
 LOOK_UPS = {"get", "origin", "value", "of", "is_written", "_number", "_whole", "whole", "_expr", "_of_type"}
 HOLDERS = {"settings", "knobs", "_knobs", "_settings"}
 # What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's, no master runs, tables of daemons
-# have their subsystems' names, no daemon is called ALL or PROCD, SCITOKENS is no URL's, and templates take others in.
+# have their subsystems' names, no daemon is called PROCD, SCITOKENS is no URL's, and templates take others in.
 NAMESAKES = {
     *("DOCKER", "MASTER_NAME", "COLLECTOR", "HAD", "NEGOTIATOR", "DEFRAG", "GANGLIAD", "ROOSTER", "SCHEDD", "STARTD"),
-    *("ALL_DEBUG", "PROCD_DEBUG", "FLOCK_FROM", "FLOCK_NEGOTIATOR_HOSTS", "SCITOKENS_FILE", "SSHD_ARGS"),
+    *("PROCD_DEBUG", "FLOCK_FROM", "FLOCK_NEGOTIATOR_HOSTS", "SCITOKENS_FILE", "SSHD_ARGS"),
     *("HAD_ARGS", "REPLICATION_ARGS"),  # <NAME>_ARGS is looked up for daemons that have arguments
 }
 OURS = {"CONFIG_ROOT"}
