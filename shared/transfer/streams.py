@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +12,16 @@ from shared.transfer.errors import OutOfStep, TransferError
 
 #: A piece has no more bytes than this.
 PIECE_BYTES: Final = 1 << 18
-#: Status of HTTP that says that fewer bytes are there than the piece stands on; this header says how many.
+#: Status of HTTP that says that fewer bytes are there than the piece stands on; this header says how many. In a request
+#: that brings output it says how many bytes of files are to come.
 OUT_OF_STEP: Final = 409
 SIZE_HEADER: Final = "X-Roost-Size"
+
+
+def size_told(headers: Mapping[str, str]) -> int:
+    """Bytes of files that are to come, as the execution point says; 0: it does not."""
+    said = headers.get(SIZE_HEADER, "")
+    return int(said) if said.isdigit() and len(said) <= 18 else 0
 
 
 def write_piece(path: Path, at: int, piece: bytes, *, last: bool) -> None:

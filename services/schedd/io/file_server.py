@@ -64,22 +64,14 @@ from shared import private_files
 from shared.chirp import MAX_REQUEST
 from shared.classad import ClassAd
 from shared.errors import RetryableError
-from shared.transfer.bundle import (
-    CHUNK,
-    Entry,
-    Source,
-    check_sources,
-    feed,
-    receiving,
-    write_bundle,
-)
+from shared.transfer.bundle import CHUNK, Entry, Source, check_sources, feed, receiving, write_bundle
 from shared.transfer.counts import TransferCounts
 from shared.transfer.errors import NoRoom, OutOfStep, TooLarge, TransferError
 from shared.transfer.extraction import Extraction
 from shared.transfer.limits import INPUT, OUTPUT, limit_of, lowest, of_mib
 from shared.transfer.members import wire_bytes
 from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, Move, input_sources, output_moves
-from shared.transfer.streams import OUT_OF_STEP, PIECE_BYTES, SIZE_HEADER, write_piece
+from shared.transfer.streams import OUT_OF_STEP, PIECE_BYTES, SIZE_HEADER, size_told, write_piece
 
 #: How long a token for a spooled sandbox is good, seconds.
 GRANT_S: Final = 3600.0
@@ -109,8 +101,7 @@ class TransferTickets:
     async def turn(
         self, what: str, user: str, name: Hashable, settings: Settings, size: int = 0
     ) -> AsyncIterator[None]:
-        """Inside, the transfer may go. what: input or output. name: what is transferred. size: bytes, 0: not known.
-        Raises NotYet after TURN_S."""
+        """Inside, the transfer may go. what: input or output. size: bytes, 0: not known. Raises NotYet after TURN_S."""
         queue = self.queues[what]
         queue.most = settings.max_uploads if what == "input" else settings.max_downloads
         ticket = object()
@@ -338,8 +329,7 @@ class FileServer:
     async def _travelling(
         self, job: Job, run: Shadow, what: str, size: int = 0, tell: transfer_times.Direction | None = None
     ) -> AsyncIterator[None]:
-        """Wait for the turn of this transfer; count and trace it. size: bytes, 0: not known. tell: what the job's ad
-        says of it; None: nothing."""
+        """Wait for the turn of this transfer; count and trace it. tell: what the job's ad says of it, if anything."""
         name, settings, now = (job.id, run.attempt), self.updates.settings, self.updates.now
         told = tell if job.whole is None else None  # a parallel job has many at a time
         arrived = False
@@ -381,7 +371,7 @@ class FileServer:
         self._receiving.add(key)
         run.output_began = run.output_began or self.updates.now()
         try:
-            async with self._travelling(job, run, "output", _announced(request), tell="Output"):
+            async with self._travelling(job, run, "output", size_told(request.headers), tell="Output"):
                 await self._receive(request, job, run)
         except NoRoom as error:
             # Not the job's fault: its output stays where it is until there is room.
@@ -436,7 +426,7 @@ class FileServer:
             raise web.HTTPServiceUnavailable(text="files of this run are being received already")
         self._receiving.add(key)
         try:
-            async with self._travelling(job, run, "output", _announced(request)):
+            async with self._travelling(job, run, "output", size_told(request.headers)):
                 await self._keep_checkpoint(request, job, run)
         except NoRoom as error:
             self.updates.context.log.warning("checkpoint_waits_for_room", job_id=str(job.id), reason=str(error))
@@ -751,12 +741,6 @@ async def _file(within: Path, path: Path) -> web.StreamResponse:
 
 def _too_large(text: str, limit: int | None) -> web.HTTPRequestEntityTooLarge:
     return web.HTTPRequestEntityTooLarge(max_size=limit or 0, actual_size=0, text=text)
-
-
-def _announced(request: web.Request) -> int:
-    """Bytes of files that are to come, as the execution point says; 0: it does not."""
-    said = request.headers.get(SIZE_HEADER, "")
-    return int(said) if said.isdigit() and len(said) <= 18 else 0
 
 
 async def _stream(

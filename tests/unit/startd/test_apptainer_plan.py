@@ -64,7 +64,7 @@ def line(plan, *, missing=(), in_image=None, verb="exec", **fields):
 
 
 def choose(job, machine, settings):
-    return registry.choose(job, machine, dict.fromkeys(("vm", "docker", "process")) | {"apptainer": settings})
+    return registry.choose(job, machine, dict.fromkeys(("vm", "docker", "java", "process")) | {"apptainer": settings})
 
 
 def plan_for(job=None, slot=SLOT, image="/images/debian", **knobs):
