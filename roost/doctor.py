@@ -18,7 +18,7 @@ from engine.doctor import MIB, Machine, Pool, Server, Waiting, check_machine, ch
 from roost.client import Client
 from roost.errors import ClientError
 from roost.personal_config import tool_config
-from roost.setup.execution_point import IDENTITIES
+from roost.setup.layout import IDENTITIES
 from shared.bus import try_broker
 from shared.config import Config
 from shared.config.errors import ConfigError

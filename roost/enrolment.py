@@ -6,11 +6,10 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from roost.client import Client
 from shared import private_files
-from shared.bus.definitions import password_hash
+from shared.bus.definitions import password_hash, with_login
 from shared.files import replace_on_disk
 
 #: What the daemon's directory holds.
@@ -37,7 +36,7 @@ def join(pool: str | None, role: str, name: str, token: str, place: Path) -> Enr
     with Client(pool, "") as client:
         found = client.enroll(token, role, name, _hash(password))
     user = str(found["user"])
-    url = ",".join(_with_login(one, user, password) for one in found["amqp"])
+    url = ",".join(with_login(one, user, password) for one in found["amqp"])
     replace_on_disk(directory / URL, url.encode())
     knobs = f"{role.upper()}.ROOST_AMQP_URL = {url}\n"
     keys = None
@@ -61,8 +60,3 @@ def _password(directory: Path) -> str:
 def _hash(password: str) -> str:
     """As the broker takes it, and the same each time."""
     return password_hash(password, hashlib.sha256(b"salt of " + password.encode()).digest()[:4])
-
-
-def _with_login(url: str, user: str, password: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}"))

@@ -28,7 +28,7 @@ from roost.client import Client
 from roost.doctor import Report
 from roost.errors import ClientError
 from roost.pool_directory import TOKEN_FILE, pool_dir
-from roost.setup.execution_point import IDENTITIES
+from roost.setup.layout import IDENTITIES
 from shared.config import Config
 from shared.config.errors import ConfigError
 from shared.daemon.config_query import HIDDEN, describe_config, is_secret, mask_secrets

@@ -25,12 +25,14 @@ def write_on_disk(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.close(fd)
 
 
-def replace_on_disk(path: Path, data: bytes, mode: int = 0o600) -> None:
+def replace_on_disk(path: Path, data: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None) -> None:
     """Replace a file as a whole; a directory that lacks is made, the account's alone. The file is on disk when this
-    returns. Raises OSError, and the old one stays then."""
+    returns. owner: uid and gid that it is given. Raises OSError, and the old one stays then."""
     private_files.make_directory(path.parent)
     fresh = beside(path, ".new")
     write_on_disk(fresh, data, mode)
+    if owner is not None:
+        os.chown(fresh, *owner)
     os.replace(fresh, path)
     sync_directory(path.parent)
 

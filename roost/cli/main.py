@@ -70,7 +70,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "enroll": ("enroll", "give a daemon of this machine a user of the broker, by a join token; make join tokens"),
     "identities": ("enroll", "daemons that have users of the broker, and taking those away"),
     "gateway-key": ("gateway_key", "make the key by which daemons know what a gateway says of people"),
-    "setup": ("setup", "make this machine an execution point of a pool, started by systemd"),
+    "setup": (
+        "setup",
+        "make this machine a central manager, access point or execution point, started by systemd",
+    ),
     "token": ("token", "make, list and revoke access tokens"),
     "store-cred": ("store_cred", "keep the tokens of services that jobs use"),
     "completion": ("completion", "have bash, zsh or fish complete commands, options, jobs, machines and knobs"),

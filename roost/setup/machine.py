@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import grp
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -14,7 +17,7 @@ from typing import Final
 
 import shared
 from roost.errors import ClientError
-from roost.setup.execution_point import File
+from roost.setup.layout import UNITS, File
 from shared import private_files
 from shared.config import load_config
 from shared.files import replace_on_disk
@@ -63,30 +66,81 @@ def reads(first: Path, directory: PurePosixPath) -> bool:
 
 
 def write(files: Iterable[File], root: Path) -> list[PurePosixPath]:
-    """What was written, below root: each as a whole or not at all. Raises OSError."""
+    """What was written, below root: each as a whole or not at all. Owners are of this machine, so files below another
+    root stay of whoever writes them. Raises OSError, and LookupError for an owner that this machine does not know."""
     done = []
     for file in files:
         path = below(root, file.path)
         if file.once and path.exists():
             continue
-        if file.mode & 0o077:
+        if file.mode & 0o077 or file.owner:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         else:
             private_files.make_directory(path.parent)
-        replace_on_disk(path, file.text.encode(), file.mode)
+        replace_on_disk(path, file.text.encode(), file.mode, _ids(file.owner) if root == Path("/") else None)
         done.append(file.path)
     return done
+
+
+def _ids(owner: str) -> tuple[int, int] | None:
+    """uid and gid of "account:group"; None for none. Raises LookupError."""
+    account, _, group = owner.partition(":")
+    try:
+        return (pwd.getpwnam(account).pw_uid, grp.getgrnam(group).gr_gid) if owner else None
+    except KeyError:
+        raise LookupError(f"this machine has no account {owner}") from None
+
+
+def ensure_directory(path: Path) -> None:
+    """Have a directory that everybody enters. One that is there stays as it is. Raises OSError."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o755)
+
+
+def same(file: File) -> bool:
+    """Whether a file says so already."""
+    try:
+        return Path(file.path).read_text() == file.text
+    except OSError:
+        return False
+
+
+def ensure_account(name: str, home: PurePosixPath) -> bool:
+    """Have an account for daemons, with a group of its name, that nobody logs in to. Says whether it was made. Raises
+    ClientError."""
+    with contextlib.suppress(KeyError):
+        pwd.getpwnam(name)
+        return False
+    command = ["useradd", "--system", "--user-group", "--home-dir", str(home), "--no-create-home"]
+    run([*command, "--shell", "/usr/sbin/nologin", name])
+    return True
 
 
 def below(root: Path, path: PurePosixPath) -> Path:
     return root / path.relative_to("/")
 
 
-def start(unit: str) -> None:
-    """Have systemd start it now, anew where it runs, and at each boot. Raises ClientError."""
-    _systemctl("daemon-reload")
-    _systemctl("enable", "--quiet", unit)
-    _systemctl("restart", "--no-block", unit)
+def start(*units: str) -> None:
+    """Have systemd start them now, in this order, anew where they run, and at each boot. Raises ClientError."""
+    systemctl("daemon-reload")
+    systemctl("enable", "--quiet", *units)
+    systemctl("restart", "--no-block", *units)
+
+
+def remove(units: Iterable[str], paths: Iterable[PurePosixPath]) -> list[str]:
+    """End these units, and delete them and these files. What was done, a line each. Raises OSError, ClientError."""
+    done = []
+    for unit in units:
+        path = Path(UNITS / unit)
+        if path.exists():
+            systemctl("disable", "--quiet", "--now", unit)
+            path.unlink()
+            done.append(f"stopped {unit}, removed {path}")
+    for path in map(Path, paths):
+        if path.exists():
+            path.unlink()
+            done.append(f"removed {path}")
+    systemctl("daemon-reload")
+    return done
 
 
 def wait_for(unit: str, patience_s: float) -> Unit:
@@ -95,7 +149,7 @@ def wait_for(unit: str, patience_s: float) -> Unit:
     while True:
         found = dict(
             line.partition("=")[::2]
-            for line in _systemctl("show", "--property=ActiveState,StatusText", unit).splitlines()
+            for line in systemctl("show", "--property=ActiveState,StatusText", unit).splitlines()
         )
         state = found.get("ActiveState", "unknown")
         if state in ("active", "failed") or time.monotonic() > until:
@@ -103,13 +157,30 @@ def wait_for(unit: str, patience_s: float) -> Unit:
         time.sleep(_LOOK_S)
 
 
-def _systemctl(*words: str) -> str:
+def systemctl(*words: str) -> str:
+    """What it says. Raises ClientError."""
+    return run(["systemctl", *words])
+
+
+def run(command: list[str], patience_s: float | None = None, **environment: str) -> str:
+    """What a program says. Raises ClientError with its own words."""
+    words = " ".join(command[:3])
     try:
-        done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False, env=_plain())
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            check=False,
+            timeout=patience_s,
+            env={**_plain(), **environment},
+        )
     except OSError as error:
-        raise ClientError(f"systemctl: {error.strerror}", "failed") from error
+        raise ClientError(f"{command[0]}: {error.strerror}", "failed") from error
+    except subprocess.TimeoutExpired as error:
+        raise ClientError(f"{words}: no end after {patience_s:.0f} s", "failed") from error
     if done.returncode:
-        raise ClientError(f"systemctl {' '.join(words)}: {done.stderr.strip()[:500]}", "failed")
+        raise ClientError(f"{words}: {(done.stderr or done.stdout).strip()[-500:]}", "failed")
     return done.stdout
 
 

@@ -26,12 +26,6 @@ class BrokerUnavailable(RetryableError):
     """No node's management API answers, or it refuses us."""
 
 
-def vhost_of(urls: str) -> str:
-    """The virtual host that AMQP URLs, with commas between them, speak of: / where they name none, and where they write
-    it as %2F, as they have to."""
-    return unquote(urlsplit(urls.partition(",")[0]).path.removeprefix("/")) or "/"
-
-
 class BrokerAdmin:
     """path: REGISTRAR_BROKER_API_FILE, read with each request, as passwords are changed. vhost: the pool's."""
 

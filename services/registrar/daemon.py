@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from services.registrar import registry_file
-from services.registrar.broker_admin import BrokerAdmin, BrokerUnavailable, vhost_of
+from services.registrar.broker_admin import BrokerAdmin, BrokerUnavailable
 from services.registrar.core.attempts import Attempts
 from services.registrar.core.registry import ID_DIGITS, VERSION, Identity, JoinToken, Refused, Registry
-from shared.bus.definitions import split_user, user_of
+from shared.bus.definitions import split_user, user_of, vhost_of
 from shared.bus.statements import public_texts
 from shared.bus.topology import ROLES
 from shared.config.knobs import RegistrarSettings

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from shared.bus.api import Exchange
 from shared.bus.topology import (
@@ -158,6 +159,19 @@ def split_user(user: str) -> tuple[str, str]:
     elif role not in ROLES:
         raise ValueError(f"{role[:60]!r} is no role: there are {', '.join(ROLES)}")
     return role, name
+
+
+def vhost_of(urls: str) -> str:
+    """The virtual host that AMQP URLs, with commas between them, speak of: / where they name none, and where they write
+    it as %2F, as they have to."""
+    return unquote(urlsplit(urls.partition(",")[0]).path.removeprefix("/")) or "/"
+
+
+def with_login(url: str, user: str, password: str) -> str:
+    """The URL of a server for this user."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{place}"))
 
 
 def permissions(role: str, name: str = "") -> dict[str, str]:
@@ -351,27 +365,44 @@ def definitions(
     lacking = [user for user in users if not passwords.get(user) and user not in (*has, *OPTIONAL_ROLES)]
     if lacking:
         raise ValueError(f"no password for {', '.join(lacking)}: set {', '.join(map(_variable, lacking))}")
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    queues = standing_queues(clustered=clustered)
     made = _daemons(vhost, daemons)
     retired = _retired(vhost, [role for role in ROLES if role not in daemons])
     readers = consumers_of(vhost, consumers)
+    administrator = _administrator(vhost, passwords[ADMINISTRATOR])
+    parts = (made, retired, administrator, readers)
     return {
         "vhosts": [{"name": vhost}],
-        "users": [
-            *made["users"],
-            *retired["users"],
-            _user(ADMINISTRATOR, passwords[ADMINISTRATOR], "administrator"),
-            *readers["users"],
-        ],
-        "permissions": [
-            *made["permissions"],
-            *retired["permissions"],
-            {"user": ADMINISTRATOR, "vhost": vhost, **everything},
-            *readers["permissions"],
-        ],
+        **{kind: [one for part in parts for one in part.get(kind, ())] for kind in ("users", "permissions")},
         "topic_permissions": [*made["topic_permissions"], *readers["topic_permissions"]],
         "policies": readers["policies"],
+        **_topology(vhost, clustered=clustered),
+    }
+
+
+def beginning(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
+    """What a broker that runs must learn of a pool whose other daemons come in by its registrar (`rabbitmqctl
+    import_definitions`). passwords: by user, of its first daemons (`user_of`), and of the administrator where that is
+    to be made. Raises ValueError as `daemons_of` does."""
+    made = daemons_of(vhost, {user: password for user, password in passwords.items() if user != ADMINISTRATOR})
+    if password := passwords.get(ADMINISTRATOR):
+        administrator = _administrator(vhost, password)
+        made = {kind: [*made[kind], *administrator.get(kind, ())] for kind in made}
+    policies = [_consumers_policy(vhost)]
+    return {"vhosts": [{"name": vhost}], **made, "policies": policies, **_topology(vhost, clustered=False)}
+
+
+def _administrator(vhost: str, password: str) -> dict[str, Any]:
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    return {
+        "users": [_user(ADMINISTRATOR, password, "administrator")],
+        "permissions": [{"user": ADMINISTRATOR, "vhost": vhost, **everything}],
+    }
+
+
+def _topology(vhost: str, *, clustered: bool) -> dict[str, Any]:
+    """Exchanges and queues that exist whether or not somebody uses them."""
+    queues = standing_queues(clustered=clustered)
+    return {
         "exchanges": [
             {
                 "name": exchange,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -179,6 +179,27 @@ class RedisStore:
         for name in others:
             await self._repeat("function", partial(self._administer, "DELETE", name))
         return others
+
+    async def set_users(self, lines: Iterable[str]) -> str:
+        """Have these users, as lines of an access list say (shared.state.acl), and have Redis keep them when it is
+        restarted. Returns why it does not; empty: it does. Raises StoreUnavailable, and ScriptError where this user may
+        not."""
+        for line in lines:
+            await self._repeat("acl", partial(self._acl, "SETUSER", *line.split()[1:]))
+        for words in (("ACL", "SAVE"), ("CONFIG", "REWRITE")):
+            try:
+                await self._once(partial(self._client.execute_command, *words))
+            except exceptions.ResponseError as error:
+                why = str(error)
+            else:
+                return ""
+        return f"Redis at {self._url.shown} keeps its users until it is restarted: {why}"
+
+    async def _acl(self, *words: str) -> None:
+        try:
+            await self._client.execute_command("ACL", *words)
+        except exceptions.NoPermissionError as error:
+            raise ScriptError(f"Redis at {self._url.shown}: {error}") from error
 
     async def _administer(self, *words: str) -> Any:
         """FUNCTION with these words; None where what is to be loaded is there, or what is to be deleted is not."""

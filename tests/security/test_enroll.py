@@ -5,6 +5,7 @@ it asks, and the registrar believes nothing else."""
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import stat
@@ -20,7 +21,11 @@ from pamqp.commands import Basic
 
 from roost.client import Client
 from roost.errors import ClientError
+from roost.setup import access_point, central_manager
+from roost.setup.access_point import AccessPoint
+from roost.setup.central_manager import CentralManager
 from roost.setup.execution_point import UNIT, ExecutionPoint, unit
+from roost.setup.layout import unit_name
 from shared.bus import connect
 from shared.bus.amqp.link import Link, guarded
 from shared.bus.api import BusUnavailable, NotAllowed, RemoteFailure
@@ -430,10 +435,15 @@ def test_a_machine_that_is_set_up_starts_as_its_unit_says(world, tmp_path):
             startd.close()
 
 
-def test_systemd_understands_the_unit(tmp_path):
-    path = tmp_path / UNIT
-    path.write_text(unit(ExecutionPoint("node1", "/bin/true")))
+def test_systemd_understands_the_units(tmp_path):
+    texts = {UNIT: unit(ExecutionPoint("node1", "/bin/true"))}
+    texts[access_point.UNIT] = access_point.unit(AccessPoint("ap", "/bin/true", "", "example.org"))
+    manager = CentralManager("cm", "/bin/true", "example.org", "amqps://cm/")
+    texts |= {unit_name(role): central_manager.unit(manager, role) for role in central_manager.ROLES}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(re.sub("User=.*|Group=.*", "", text))  # accounts that this machine has not
     program = shutil.which("systemd-analyze")
     assert program, "systemd-analyze is missing (apt-get install systemd); or leave this out: --without servers"
-    done = subprocess.run([program, "verify", path], capture_output=True, text=True, check=False)
+    paths = [tmp_path / name for name in texts]
+    done = subprocess.run([program, "verify", *paths], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

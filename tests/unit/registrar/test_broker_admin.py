@@ -1,6 +1,6 @@
 import pytest
 
-from services.registrar.broker_admin import vhost_of
+from shared.bus.definitions import vhost_of
 
 
 @pytest.mark.parametrize(

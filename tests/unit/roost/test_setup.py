@@ -6,7 +6,8 @@ import pytest
 
 from roost.cli.main import main
 from roost.setup import machine
-from roost.setup.execution_point import ExecutionPoint, File, environment, files
+from roost.setup.execution_point import ExecutionPoint, environment, files
+from roost.setup.layout import File
 from shared.config import load_config
 
 POINT = ExecutionPoint("node1.example.org", "/opt/roost/bin/python", "/etc/condor/identities/x/gateways.pem", True)
@@ -80,8 +81,9 @@ def test_a_configuration_that_would_not_read_it_is_told_before_anything_is_writt
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("access-point",), "that is the one kind of machine it knows"),
+        (("submit-point",), "wants one of central-manager, access-point, execution-point"),
         ((), "execution-point"),
+        (("execution-point", "and-more"), "'and-more' does not belong here"),
         (("execution-point",), "wants -token-file FILE"),
         (("execution-point", "-token-file", "none", "-root", "."), "none: No such file or directory"),
         (("execution-point", "-token-file", "x", "-ca-file", "/dev/null", "-root", "."), "holds no certificate"),
