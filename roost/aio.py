@@ -157,9 +157,9 @@ class AsyncClient:
         not see."""
         return dict(await self._json("GET", "/v1/attention"))
 
-    async def job_totals(self, schedd: str = "") -> dict[str, int]:
-        """Jobs in the queue by status name."""
-        return dict(await self._json("GET", "/v1/jobs/totals", {"schedd": schedd}))
+    async def job_totals(self, schedd: str = "", *, managers: bool = True) -> dict[str, int]:
+        """Jobs in the queue by status name. managers: also those of the scheduler universe, which manage DAGs."""
+        return dict(await self._json("GET", "/v1/jobs/totals", protocol.totals_query(schedd, managers)))
 
     async def priorities(
         self, negotiator: str = "", *, submitters: Sequence[str] = (), active_since: float = 0.0

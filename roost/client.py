@@ -148,9 +148,9 @@ class Client:
         not see."""
         return dict(self._json("GET", "/v1/attention"))
 
-    def job_totals(self, schedd: str = "") -> dict[str, int]:
-        """Jobs in the queue by status name."""
-        return dict(self._json("GET", "/v1/jobs/totals", {"schedd": schedd}))
+    def job_totals(self, schedd: str = "", *, managers: bool = True) -> dict[str, int]:
+        """Jobs in the queue by status name. managers: also those of the scheduler universe, which manage DAGs."""
+        return dict(self._json("GET", "/v1/jobs/totals", protocol.totals_query(schedd, managers)))
 
     def priorities(
         self, negotiator: str = "", *, submitters: Sequence[str] = (), active_since: float = 0.0

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Procs in one part of a submit: a part is a few MB at most.
 PART: Final = 5000
+#: And bytes of their ads. One job alone may have more.
+PART_BYTES: Final = 8 << 20
 MSGPACK: Final = "application/x-msgpack"
 #: Pages in columns; a gateway that does not know them gives packed ads.
 COLUMNS: Final = f"{MSGPACK}; columns=1"
@@ -121,6 +123,10 @@ def call(method: str, path: str, query: Mapping[str, Any] | None = None, body: A
 def part(text: str) -> str:
     """Text as one part of a path."""
     return quote(text, safe="")
+
+
+def totals_query(schedd: str, managers: bool) -> dict[str, Any]:
+    return {"schedd": schedd, **({} if managers else {"managers": "false"})}
 
 
 # --- streams
@@ -340,14 +346,31 @@ def submit(
     if callable(procs):
         procs = procs(int((yield send(0, [], more=True))["cluster"]))
         number = 1
-    packed = [ad.pack() for ad in procs]
-    if not packed:
+    parts = _parts(ad.pack() for ad in procs)
+    part = next(parts, None)
+    if part is None:
         raise ClientError("nothing to submit: the queue statement gave no job")
-    answer: dict[str, Any] = {}
-    for start in range(0, len(packed), PART):
-        answer = yield send(number, packed[start : start + PART], more=start + PART < len(packed))
-        number += 1
-    return Cluster(answer["cluster"], len(packed), answer["schedd"])
+    count = 0
+    while part is not None:
+        count += len(part)
+        following = next(parts, None)
+        answer = yield send(number, part, more=following is not None)
+        number, part = number + 1, following
+    return Cluster(answer["cluster"], count, answer["schedd"])
+
+
+def _parts(packed: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Jobs in parts of which each fits into a message."""
+    part: list[bytes] = []
+    size = 0
+    for ad in packed:
+        if part and (len(part) == PART or size + len(ad) > PART_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(ad)
+        size += len(ad)
+    if part:
+        yield part
 
 
 def import_jobs(

@@ -157,10 +157,11 @@ def send_files(queued: Cluster, each: list[list[Source]]) -> Plan[None]:
 def input_files(cluster: DescribedCluster) -> list[list[Source]]:
     """What each job of a cluster takes along. Raises TransferError naming a file that is not there."""
     common = cluster.ad
-    each = []
+    each: list[list[Source]] = []
     for ad in cluster.jobs():
         ad.chain(common)
-        each.append(input_sources(ad))
+        sources = input_sources(ad)
+        each.append(each[-1] if each and each[-1] == sources else sources)  # mostly the same ones, of many jobs
     for path in {source.path for job in each for source in job}:
         if not path.exists():
             raise TransferError(f"input file {path} does not exist; nothing is queued")

@@ -34,7 +34,7 @@ from engine.match.slot_arrays import frame_of, slot_weight
 from engine.match.slot_table import snapshot_of
 from engine.policy import Policy, read_policy
 from engine.queue.autoclusters import Autoclusters, looked_at
-from engine.queue.idle_queue import Key
+from engine.queue.bucket import Key
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import BadSubmit, Cluster, Job, JobId, JobStatus, full_ad, priority_of
 from engine.queue.submitters import Identity, submitter_ad, submitter_of

@@ -201,9 +201,9 @@ class Submit(MutableMapping[str, str]):
         description.cluster = clusterid
         cluster = self.cluster(description)
         fixed = {"ClusterId": clusterid, "QDate": qdate or int(time.time()), **({"Owner": owner} if owner else {})}
-        for proc in cluster.procs:
+        for number, proc in enumerate(cluster.procs):
             own = {**proc, "ClusterId": clusterid}
-            first = whole or proc is cluster.procs[0]
+            first = whole or number == 0
             yield self._ad._of(PoolAd({**cluster.attributes, **fixed, **own} if first else own))
 
     # For Schedd

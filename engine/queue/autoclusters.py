@@ -11,7 +11,7 @@ for autoclusters, and whoever asks later why a job waited must know which was th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from engine.queue.jobs import Cluster, Job, raw_cells
@@ -89,16 +89,9 @@ class Autoclusters:
             return job.autocluster
         cluster = job.cluster
         own = job.ad.table()
-        if cluster.autocluster[0] != self.generation:
-            cluster.names = self._names(cluster.ad, cluster)
-            cluster.autocluster = (self.generation, self._id(job.submitter, cluster.packed_cells(), {}, cluster.names))
-        if (
-            cluster.names.isdisjoint(own.keys())
-            and not any(name.startswith("request") for name in own)
-            and job.submitter == cluster.submitter
-            and "procid" not in cluster.names
-        ):
-            job.autocluster = cluster.autocluster[1]
+        shared = self.of_cluster(cluster, own.keys())
+        if shared is not None and job.submitter == cluster.submitter:
+            job.autocluster = shared
         else:
             names = self._names(job.ad, cluster)
             cells = raw_cells(job.ad.pack())
@@ -106,6 +99,18 @@ class Autoclusters:
             job.autocluster = self._id(job.submitter, cluster.packed_cells(), cells, names)
         job.generation = self.generation
         return job.autocluster
+
+    def of_cluster(self, cluster: Cluster, own: Collection[str]) -> int | None:
+        """The AutoClusterId of the cluster's jobs that have attributes of these names (folded) of their own, and its
+        submitter; None where it depends on what these say."""
+        if cluster.autocluster[0] != self.generation:
+            cluster.names = self._names(cluster.ad, cluster)
+            number = self._id(cluster.submitter, cluster.packed_cells(), {}, cluster.names)
+            cluster.autocluster = (self.generation, number)
+        names = cluster.names
+        if "procid" in names or not names.isdisjoint(own) or any(name.startswith("request") for name in own):
+            return None
+        return cluster.autocluster[1]
 
     def _names(self, ad: ClassAd, cluster: Cluster) -> frozenset[str]:
         """The significant names with what they refer to, in this job: folded."""
@@ -199,6 +204,21 @@ class AutoclusterChanges:
             ranges[-1][2] = proc
         else:
             ranges.append([cluster, proc, proc])
+
+    def note_row(self, example: Job, autocluster: int, procs: Sequence[int]) -> None:
+        """Jobs of one cluster are of this autocluster. example: one of them, whose number does not count; procs: of all
+        of them, ascending."""
+        ranges = self._ranges.setdefault(autocluster, [])
+        self._of.setdefault(autocluster, example)
+        cluster = example.cluster.id
+        if procs and procs[-1] - procs[0] == len(procs) - 1:
+            ranges.append([cluster, procs[0], procs[-1]])
+            return
+        for proc in procs:
+            if ranges and ranges[-1][0] == cluster and ranges[-1][2] == proc - 1:
+                ranges[-1][2] = proc
+            else:
+                ranges.append([cluster, proc, proc])
 
     def repeat(self, jobs: Iterable[Job]) -> None:
         """Of these jobs it is told once more which autoclusters they are of, as if it had never been."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from engine.queue.idle_queue import IdleQueue, Key
+from engine.queue.bucket import Key
+from engine.queue.idle_queue import IdleQueue
 from shared.classad import ClassAd, half_match, is_true
 from shared.job_limits import parse, text_of, wanted
 

@@ -1,6 +1,6 @@
 """Which jobs wait, in the order in which they are to start (spec rows NEG-15, NEG-29).
 
-Jobs of one submitter come by priority (higher first), then by age (cluster, proc). They lie in one sorted list for each
+Jobs of one submitter come by priority (higher first), then by age (cluster, proc). They lie in one bucket for each
 autocluster, so the first job of an autocluster, and how many of it come in a row, are found without walking the queue.
 Pure: no I/O, no clock.
 """
@@ -9,62 +9,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-#: (-JobPrio, cluster, proc), and the number of the node of a parallel job: sorts ascending, first to start first.
-Key = tuple[int, ...]
-
-#: Removed entries in front of a list are given back when they are so many, and half of it.
-COMPACT_AT = 64
-
-
-def key_of(priority: int, cluster: int, proc: int, node: int = -1) -> Key:
-    return (-priority, cluster, proc) if node < 0 else (-priority, cluster, proc, node)
-
-
-@dataclass(slots=True)
-class Bucket:
-    """A sorted list that is mostly appended to at the end and taken from the front."""
-
-    keys: list[Key] = field(default_factory=list)
-    start: int = 0  # entries before it are gone
-
-    def __len__(self) -> int:
-        return len(self.keys) - self.start
-
-    def __contains__(self, key: Key) -> bool:
-        at = bisect_left(self.keys, key, lo=self.start)
-        return at < len(self.keys) and self.keys[at] == key
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self.keys[self.start :])
-
-    def first(self) -> Key:
-        return self.keys[self.start]
-
-    def add(self, key: Key) -> None:
-        if not self.keys or key > self.keys[-1]:
-            self.keys.append(key)
-        elif self.start and key < self.keys[self.start]:
-            self.start -= 1
-            self.keys[self.start] = key
-        else:
-            insort(self.keys, key, lo=self.start)
-
-    def remove(self, key: Key) -> bool:
-        at = bisect_left(self.keys, key, lo=self.start)
-        if at >= len(self.keys) or self.keys[at] != key:
-            return False
-        if at == self.start:
-            self.start += 1
-            if self.start >= COMPACT_AT and self.start * 2 >= len(self.keys):
-                del self.keys[: self.start]
-                self.start = 0
-        else:
-            del self.keys[at]
-        return True
+from engine.queue.bucket import Bucket, Key, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +42,66 @@ class IdleQueue:
     def __init__(self) -> None:
         self.buckets: dict[int, Bucket] = {}
         self.total = 0
+        #: (first key, autocluster) of every bucket, sorted: kept, as who ends a job asks for the first of them.
+        self._heads: list[tuple[Key, int]] = []
+        self._weights: dict[int, float] = {}  # of one job of each autocluster
+        self._weighted: dict[float, int] = {}  # how many jobs have which weight: what is counted does not drift
         self._page: _Page | None = None
 
-    def add(self, autocluster: int, key: Key) -> None:
+    def add(self, autocluster: int, key: Key, weight: float = 1.0) -> None:
+        """Add a job that is not here yet. weight: what one job of the autocluster asks for, in cores."""
         self._page = None
         bucket = self.buckets.get(autocluster)
         if bucket is None:
             bucket = self.buckets[autocluster] = Bucket()
+            self._weights[autocluster] = weight
+            insort(self._heads, (key, autocluster))
+        elif key < (first := bucket.first()):
+            self._head_moves(autocluster, first, key)
         bucket.add(key)
-        self.total += 1
+        self._count(autocluster, 1)
+
+    def add_row(self, autocluster: int, priority: int, cluster: int, procs: Sequence[int], weight: float = 1.0) -> None:
+        """Add many jobs of one cluster. procs: ascending, of jobs that are not here yet."""
+        if procs:
+            self.add(autocluster, key_of(priority, cluster, procs[0]), weight)
+            self.buckets[autocluster].add_row((-priority, cluster), procs[1:])
+            self._count(autocluster, len(procs) - 1)
+
+    def _count(self, autocluster: int, more: int) -> None:
+        self.total += more
+        weight = self._weights[autocluster]
+        self._weighted[weight] = self._weighted.get(weight, 0) + more
+
+    def weight(self) -> float:
+        """What all jobs ask for together, in cores."""
+        return sum(weight * count for weight, count in self._weighted.items())
 
     def remove(self, autocluster: int, key: Key) -> None:
         self._page = None
         bucket = self.buckets.get(autocluster)
-        if bucket is not None and bucket.remove(key):
-            self.total -= 1
-            if not len(bucket):
-                del self.buckets[autocluster]
+        if bucket is None:
+            return
+        first = bucket.first()
+        if not bucket.remove(key):
+            return
+        self._count(autocluster, -1)
+        if not len(bucket):
+            del self.buckets[autocluster], self._weights[autocluster]
+            self._head_moves(autocluster, first, None)
+        elif key == first:
+            self._head_moves(autocluster, first, bucket.first())
+
+    def _head_moves(self, autocluster: int, old: Key, new: Key | None) -> None:
+        """The first job of a bucket is another one now; None: there is no bucket any more."""
+        at = bisect_left(self._heads, (old, autocluster))
+        after = at + 1
+        if new is not None and after < len(self._heads) and new > old and (new, autocluster) < self._heads[after]:
+            self._heads[at] = (new, autocluster)  # its place is the same
+            return
+        del self._heads[at]
+        if new is not None:
+            insort(self._heads, (new, autocluster))
 
     def first(self, autocluster: int) -> Key | None:
         bucket = self.buckets.get(autocluster)
@@ -119,9 +111,10 @@ class IdleQueue:
         bucket = self.buckets.get(autocluster)
         return len(bucket) if bucket is not None else 0
 
-    def heads(self) -> list[tuple[Key, int]]:
-        """(first key, autocluster) of every autocluster, in the order in which they would start."""
-        return sorted((bucket.first(), autocluster) for autocluster, bucket in self.buckets.items())
+    def heads(self) -> Sequence[tuple[Key, int]]:
+        """(first key, autocluster) of every autocluster, in the order in which they would start. For reading, before
+        the next job comes or goes."""
+        return self._heads
 
     def runs(
         self, limit: int, *, skip: int = 0, counts: bool = True, only: frozenset[int] | None = None
@@ -146,24 +139,27 @@ class IdleQueue:
         return found, True
 
     def _runs(self, counts: bool, only: frozenset[int] | None) -> Iterator[JobRange]:
-        heads = [
-            (bucket.first(), autocluster, bucket.start)
-            for autocluster, bucket in self.buckets.items()
-            if only is None or autocluster in only
-        ]
-        heapq.heapify(heads)
-        while heads:
-            first, autocluster, at = heapq.heappop(heads)
-            keys = self.buckets[autocluster].keys
-            if not counts:
-                end = at + 1
-            elif heads:
-                end = bisect_left(keys, heads[0][0], lo=at)
+        """Ranges in order. Buckets that were not begun yet stand in `_heads`, those that were in a heap of their next
+        keys: of many autoclusters only those count that are asked for. Nothing comes or goes meanwhile."""
+        waiting = iter(self._heads if only is None else [head for head in self._heads if head[1] in only])
+        coming = next(waiting, None)
+        begun: list[tuple[Key, int, int, int]] = []  # (key, autocluster, where it is in its bucket)
+        while begun or coming is not None:
+            if coming is not None and (not begun or coming[0] < begun[0][0]):
+                (first, autocluster), chunk, at = coming, 0, 0
+                coming = next(waiting, None)
             else:
-                end = len(keys)
-            yield JobRange(autocluster, first, end - at)
-            if end < len(keys):
-                heapq.heappush(heads, (keys[end], autocluster, end))
+                first, autocluster, chunk, at = heapq.heappop(begun)
+            bucket = self.buckets[autocluster]
+            others = [head for head in (begun[0][0] if begun else None, coming[0] if coming else None) if head]
+            if counts:
+                count, chunk, at = bucket.ahead(chunk, at, min(others) if others else None)
+            else:
+                count, chunk, at = 1, *bucket.step(chunk, at)
+            yield JobRange(autocluster, first, count)
+            following = bucket.at(chunk, at)
+            if following is not None:
+                heapq.heappush(begun, (following, autocluster, chunk, at))
 
     def keys(self) -> Iterable[tuple[Key, int]]:
         """Every idle job with its autocluster, in order. O(n log n): only where each job must be looked at."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from engine.queue.autoclusters import AutoclusterChanges, Autoclusters
-from engine.queue.idle_queue import IdleQueue, Key, key_of
-from engine.queue.jobs import STATUS_NAMES, WAITING, Cluster, Job, JobId, JobStatus
+from engine.queue.bucket import Key, key_of
+from engine.queue.idle_queue import IdleQueue
+from engine.queue.jobs import START_RULES, STATUS_NAMES, WAITING, Cluster, Job, JobId, JobStatus, priority_of, unpacked
+from engine.queue.packed_jobs import PackedJobs
 from engine.queue.parallel import make_nodes, renew
 from engine.queue.submitters import Count
+from shared.classad import ClassAd
 
 #: A job that asks for more cores than this never runs; sums of its kind would be no ClassAd numbers any more.
 MAX_WEIGHT: Final = 1e6
@@ -45,19 +50,27 @@ class JobTable:
         return job.nodes[job_id.node] if job_id.node < len(job.nodes) else None
 
     def jobs(self) -> Iterator[Job]:
-        """All jobs in (cluster, proc) order, as far as the table stands still; a snapshot cluster by cluster."""
+        """All jobs in (cluster, proc) order, to look at: those that are packed stay so."""
+        for number in sorted(self.clusters):
+            cluster = self.clusters.get(number)
+            for proc in cluster.jobs.following(-1) if cluster is not None else ():
+                if cluster is not None and (job := cluster.jobs.peek(proc)) is not None:
+                    yield job
+
+    def made(self) -> Iterator[Job]:
+        """The jobs that are not packed (engine.queue.packed_jobs), in the same order; a snapshot cluster by cluster."""
         for number in sorted(self.clusters):
             cluster = self.clusters.get(number)
             if cluster is not None:
-                yield from [cluster.jobs[proc] for proc in sorted(cluster.jobs)]
+                yield from cluster.jobs.made()
 
     def totals(self) -> dict[str, int]:
         """Jobs by the name of their state."""
-        result = dict.fromkeys(STATUS_NAMES.values(), 0)
-        for count in self.counts.values():
-            for status, number in count.by_status.items():
-                result[STATUS_NAMES[status]] += number
-        return result
+        return _summed(count.by_status for count in self.counts.values())
+
+    def scheduler_totals(self) -> dict[str, int]:
+        """Of them those of the scheduler universe."""
+        return _summed(count.scheduler for count in self.counts.values())
 
     def add(self, cluster: Cluster, jobs: Iterable[Job]) -> None:
         """New jobs of a cluster."""
@@ -71,6 +84,49 @@ class JobTable:
                 job.nodes = make_nodes(job)
             self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + job.size
             self.refresh(job)
+
+    def add_packed(self, cluster: Cluster, ads: dict[int, bytes], names: set[str], idle_from: float) -> bool:
+        """New jobs of a cluster that are idle and not looked at before they start. ads: what is their own, packed, by
+        proc; names: folded, of attributes that are some of theirs, none of packed_jobs.LOOKED_AT. False, and nothing
+        happens: they have to be made and added."""
+        jobs, submitter = cluster.jobs, cluster.submitter
+        shared = cluster.ad.table()
+        if not ads or cluster.here or cluster.parallel or jobs.packed or not START_RULES.isdisjoint(shared):
+            return False
+        autocluster = self.autoclusters.of_cluster(cluster, names)
+        if autocluster is None:
+            return False
+        packed = PackedJobs(priority_of(cluster.ad), submitter, idle_from, names, ads)
+        self.clusters[cluster.id] = cluster
+        jobs.add_packed(packed, partial(unpacked, cluster))
+        cluster.waiting += len(ads)
+        self.count(submitter).move(None, JobStatus.IDLE, jobs=len(ads))
+        self.total += len(ads)
+        self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + len(ads)
+        self._offer(cluster, packed, autocluster)
+        return True
+
+    def _offer(self, cluster: Cluster, packed: PackedJobs, autocluster: int) -> None:
+        """Offer packed jobs to claims and the negotiator."""
+        procs = sorted(packed.ads)
+        packed.autocluster, packed.generation = autocluster, self.autoclusters.generation
+        if packed.sorted_as != autocluster:
+            packed.sorted_as = autocluster
+            self.note_packed(cluster, procs)
+        queue = self.idle.get(packed.submitter)
+        if queue is None:
+            queue = self.idle[packed.submitter] = IdleQueue()
+        queue.add_row(autocluster, packed.priority, cluster.id, procs, self._weight(autocluster, cluster.ad))
+        packed.offered = True
+        self.count(packed.submitter).offered += len(procs)
+
+    def note_packed(self, cluster: Cluster, procs: list[int] | None = None) -> None:
+        """Have it told of which autocluster the packed jobs of a cluster are. procs: of all of them, ascending."""
+        packed = cluster.jobs.packed
+        procs = procs or (sorted(packed.ads) if packed is not None else [])
+        example = cluster.jobs.peek(procs[0]) if procs else None
+        if packed is not None and packed.sorted_as and example is not None:
+            self.sorting.note_row(example, packed.sorted_as, procs)
 
     def count(self, submitter: str) -> Count:
         count = self.counts.get(submitter)
@@ -117,7 +173,7 @@ class JobTable:
             queue = self.idle.get(job.submitter)
             if queue is None:
                 queue = self.idle[job.submitter] = IdleQueue()
-            queue.add(autocluster, job.idle_key)
+            queue.add(autocluster, job.idle_key, self._weight(autocluster, job.ad))
             self.count(job.submitter).offered += 1
 
     def look_again(self, job: Job) -> None:
@@ -191,29 +247,38 @@ class JobTable:
             if cluster.factory is not None and not cluster.factory.over and user in (None, cluster.user)
         )
 
-    def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> list[Job]:
-        """Attributes that slots look at, told by the negotiator. Returns the jobs that are to be refreshed now, as that
-        changes how they are sorted: all idle ones, or none. They may be refreshed some at a time: who waits for it is
-        not offered meanwhile. needed: see Autoclusters."""
+    def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> Iterable[Job]:
+        """Attributes that slots look at, told by the negotiator. Gives the jobs that are to be refreshed now, as that
+        changes how they are sorted. They may be refreshed some at a time: who waits for it is not offered meanwhile.
+        needed: see Autoclusters."""
         if not self.autoclusters.set_significant(names, needed):
-            return []
-        waiting = [one for job in self.jobs() for one in (job.nodes or (job,)) if one.idle_key is not None]
+            return ()
+        waiting = [one for job in self.made() for one in (job.nodes or (job,)) if one.idle_key is not None]
         for job in waiting:
             job.idle_key = None
         self.idle.clear()
         self._weights.clear()
-        return waiting
+        differing: list[Cluster] = []
+        for cluster in self.clusters.values():
+            if (packed := cluster.jobs.packed) is not None:
+                autocluster = self.autoclusters.of_cluster(cluster, packed.names)
+                if autocluster is None:
+                    packed.offered = False
+                    differing.append(cluster)
+                else:
+                    self._offer(cluster, packed, autocluster)
+        return chain(waiting, _made(differing))
 
     def at(self, key: Key) -> Job:
         """The idle job that stands at this place of an idle queue."""
         job = self.clusters[key[1]].jobs[key[2]]
         return job.nodes[key[3]] if len(key) > 3 else job
 
-    def weight(self, autocluster: int, first: Key) -> float:
-        """What one job of an autocluster asks for, in cores: the weight of its demand."""
+    def _weight(self, autocluster: int, ad: ClassAd) -> float:
+        """What one job of an autocluster asks for, in cores: the weight of its demand. ad: of such a job."""
         known = self._weights.get(autocluster)
         if known is None:
-            value = self.at(first).ad.eval("RequestCpus")
+            value = ad.eval("RequestCpus")
             number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
             known = number if 0 < number <= MAX_WEIGHT else 1.0
             self._weights[autocluster] = known
@@ -222,12 +287,7 @@ class JobTable:
     def demand(self, submitter: str) -> tuple[int, float]:
         """Idle jobs of a submitter that may start now, and their weight."""
         queue = self.idle.get(submitter)
-        if queue is None:
-            return 0, 0.0
-        weight = sum(
-            len(bucket) * self.weight(autocluster, bucket.first()) for autocluster, bucket in queue.buckets.items()
-        )
-        return queue.total, weight
+        return (queue.total, queue.weight()) if queue is not None else (0, 0.0)
 
     # Invariants
 
@@ -241,7 +301,10 @@ class JobTable:
             if cluster.id != number:
                 found.append(f"cluster {cluster.id} stands in the place of cluster {number}")
             waiting = 0
-            for proc, job in cluster.jobs.items():
+            for proc in cluster.jobs.following(-1):
+                job = cluster.jobs.peek(proc)
+                if job is None:
+                    continue  # it has left
                 if job.cluster is not cluster or job.proc != proc:
                     found.append(f"job {job.id} stands in the place of job {number}.{proc}")
                 counted[job.submitter, job.status] = counted.get((job.submitter, job.status), 0) + 1
@@ -252,7 +315,7 @@ class JobTable:
             if waiting != cluster.waiting:
                 found.append(f"cluster {number}: {cluster.waiting} idle and held jobs are counted, {waiting} are there")
             total += len(cluster.jobs)
-            size = sum(job.size for job in cluster.jobs.values())
+            size = len(cluster.jobs) + sum(job.size - 1 for job in cluster.jobs.made())
             per_user[cluster.user] = per_user.get(cluster.user, 0) + size
         for submitter, count in self.counts.items():
             for status, number in count.by_status.items():
@@ -298,3 +361,19 @@ class JobTable:
         key = key_of(job.priority, job.cluster.id, job.proc, job.node)
         if job.idle_key != key or bucket is None or key not in bucket:
             found.append(f"job {job.id} does not stand in the idle queue of {job.submitter} where it says")
+
+
+def _summed(counts: Iterable[Mapping[JobStatus, int]]) -> dict[str, int]:
+    result = dict.fromkeys(STATUS_NAMES.values(), 0)
+    for by_status in counts:
+        for status, number in by_status.items():
+            result[STATUS_NAMES[status]] += number
+    return result
+
+
+def _made(clusters: Iterable[Cluster]) -> Iterator[Job]:
+    """The packed jobs of some clusters, one after the other."""
+    for cluster in clusters:
+        for proc in list(cluster.jobs.packed.ads) if cluster.jobs.packed is not None else ():
+            if (job := cluster.jobs.get(proc)) is not None:
+                yield job

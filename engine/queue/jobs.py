@@ -13,7 +13,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
+from engine.queue.bucket import Key, key_of
 from engine.queue.late_materialization import Factory
+from engine.queue.packed_jobs import JobMap, PackedJobs
 from shared.classad import ClassAd
 from shared.classad.cells import packable
 from shared.classad.expr import fold
@@ -165,7 +167,7 @@ class Cluster:
     spool: bool = False
     submit_id: str = ""
     next_proc: int = 0
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: JobMap[Job] = field(default_factory=JobMap)
     names: frozenset[str] = frozenset()  # folded names of its attributes
     autocluster: tuple[int, int] = (-1, 0)  # (generation, id) of procs that differ in nothing that matters
     factory: Factory | None = None  # gives the jobs that are not in the queue yet (late materialization)
@@ -217,14 +219,14 @@ class Job:
     autocluster: int = 0
     generation: int = -1  # of the significant attributes that `autocluster` belongs to
     shadow: Shadow | None = None  # the run under way, also while it is being torn down
-    idle_key: tuple[int, ...] | None = None  # where it stands in the idle queue
+    idle_key: Key | None = None  # where it stands in the idle queue
     cooling: bool = False  # waits after a failure; not offered meanwhile
     due: bool = False  # it has one of START_RULES, and was looked at: it may be offered
     waits_for: str = ""  # Claim.id of a claim whose slot is being emptied for it; not offered meanwhile
     refusals: int = 0  # by execution points, in a row
     sorted_as: int = 0  # the autocluster that was told of it
     idle_from: float = 0.0  # when it became able to start; 0: before this daemon did, and its ad tells to the second
-    nodes: list[Job] = field(default_factory=list)  # of a parallel job
+    nodes: Sequence[Job] = ()  # of a parallel job
     whole: Job | None = None  # of a node: the job that it is a part of
     node: int = -1  # of a node: its number, from 0
 
@@ -275,6 +277,11 @@ class Job:
     def text(self, name: str) -> str:
         return self.ad.eval_string(name)
 
+    def settle(self) -> None:
+        """Keep the job small while it waits: its ad as bytes, if nothing was written to it since these were made."""
+        if self.shadow is None and self.status in WAITING:
+            self.ad.settle()
+
     def drop(self, *names: str) -> None:
         """Remove own attributes, those that are there."""
         for name in names:
@@ -287,6 +294,16 @@ def make_job(cluster: Cluster, proc: int, packed: bytes, status: JobStatus, prio
     ad = ClassAd.unpack(packed)
     ad.chain(cluster.ad)
     return Job(cluster, proc, ad, status, priority, submitter)
+
+
+def unpacked(cluster: Cluster, packed: PackedJobs, proc: int, ad: bytes) -> Job:
+    """A job that was packed."""
+    job = make_job(cluster, proc, ad, JobStatus.IDLE, packed.priority, packed.submitter)
+    job.autocluster, job.generation, job.sorted_as = packed.autocluster, packed.generation, packed.sorted_as
+    job.idle_from = packed.idle_from
+    if packed.offered:
+        job.idle_key = key_of(packed.priority, cluster.id, proc)
+    return job
 
 
 def priority_of(ad: ClassAd) -> int:

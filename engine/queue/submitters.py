@@ -27,16 +27,21 @@ class Count:
     offered: int = 0  # how often a job of this submitter became ready to start, since the schedd began
 
     def move(
-        self, old: JobStatus | None, new: JobStatus | None, *, here: Literal["", "scheduler", "local"] = ""
+        self,
+        old: JobStatus | None,
+        new: JobStatus | None,
+        *,
+        here: Literal["", "scheduler", "local"] = "",
+        jobs: int = 1,
     ) -> None:
-        """A job changed from one state to another; None: it was not, or is no more, in the queue. here: the universe
-        where the schedd itself runs it."""
+        """Jobs changed from one state to another; None: they were not, or are no more, in the queue. here: the universe
+        where the schedd itself runs them."""
         also = () if not here else (self.local,) if here == "local" else (self.scheduler,)
         for counts in (self.by_status, *also):
             if old is not None:
-                counts[old] -= 1
+                counts[old] -= jobs
             if new is not None:
-                counts[new] = counts.get(new, 0) + 1
+                counts[new] = counts.get(new, 0) + jobs
 
     def of(self, *statuses: JobStatus) -> int:
         return sum(self.by_status.get(status, 0) for status in statuses)

@@ -261,6 +261,9 @@ class _Queue:
             return 0
         with Client(self._parsed.one("pool") or None) as client:
             limit = self._parsed.integer("limit", 0)
+            if self._counts_do():
+                self._counted(client)
+                return 0
             # The schedd finds jobs by number at once; conditions are for what else there is.
             simple = (
                 not self._batched
@@ -300,6 +303,26 @@ class _Queue:
                 )
         self._print(found, f"Schedd: {', '.join(schedds)}", everybody)
         return self._told_missing(found)
+
+    def _counts_do(self) -> bool:
+        """Whether nothing but the totals of whole queues is wanted, which schedds keep."""
+        asked, parsed = self._asked, self._parsed
+        return bool(
+            self._totals_only
+            and not (asked.form or self._custom or parsed.arguments or parsed.has("limit") or parsed.has("factory"))
+            and not self._condition()
+        )
+
+    def _counted(self, client: Client) -> None:
+        name = self._parsed.one("name")
+        summed: Counter[str] = Counter()
+        for status, number in client.job_totals(name, managers=False).items():
+            summed[KEY[status]] += number
+        schedds = [name] if name else client.pool()["schedds"]
+        say(f"\n\n-- Schedd: {', '.join(schedds)} @ {_clock(None)}")
+        say(totals_line("query", summed))
+        say(totals_line("all users", summed))
+        say()
 
     def _told_missing(self, found: Sequence[ClassAd]) -> int:
         """Exit code 1, and a line on standard error, for jobs that are not there and were asked for by number alone."""

@@ -188,7 +188,8 @@ def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> i
 
 
 def _wants_mail(cluster: DescribedCluster) -> bool:
-    return any(ad.get("JobNotification") not in (None, 0) for ad in (cluster.attributes, *cluster.procs))
+    each = cluster.procs if "JobNotification" in cluster.procs.names else ()
+    return any(ad.get("JobNotification") not in (None, 0) for ad in (cluster.attributes, *each))
 
 
 def _upload(client: Client, queued: Cluster, cluster: DescribedCluster) -> None:

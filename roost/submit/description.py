@@ -26,6 +26,7 @@ from roost.personal_config import tool_config
 from roost.submit.ads import BESIDE, RULES, RUN, SIMPLE, UNIVERSES, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
 from roost.submit.effects import WithoutEffect, command_in_vain, read_in_vain, without_effect
+from roost.submit.procs import Procs
 from roost.submit.queue_statement import QueueItems, parse
 from shared.classad import ClassAd, Expr, ParseError
 from shared.config import Config
@@ -51,7 +52,7 @@ class DescribedCluster:
     JobStatus)."""
 
     attributes: Attributes
-    procs: list[Attributes] = field(default_factory=list)
+    procs: Procs = field(default_factory=Procs)
 
     @property
     def ad(self) -> ClassAd:
@@ -76,15 +77,15 @@ class DescribedCluster:
 
     def without_effect(self) -> list[WithoutEffect]:
         """What the jobs ask for, and no pool of ours does."""
-        return without_effect(self.attributes, self.procs)
+        return without_effect(self.attributes, self.procs, self.procs.names)
 
     def jobs(self, common: Attributes | None = None) -> Iterator[ClassAd]:
         """What differs in each job from the cluster's ad, or from `common` where that was queued in its place."""
         base: Attributes = {}
         if common is not None:
             base = {n: v for n, v in self.attributes.items() if n not in common or not same(common[n], v)}
-        for proc in self.procs:
-            yield ClassAd({**base, **{n: v for n, v in proc.items() if n != "ProcId"}})
+        for ad in self.procs.ads():
+            yield ClassAd({**base, **dict(ad.cells())}) if base else ad
 
 
 @dataclass(slots=True)
@@ -172,7 +173,7 @@ class Description:
             self.warnings.append(Problem(f"'{pattern}' does not match any files", source))
         for name in items.variables:
             self._variables.setdefault(name, source)
-        if items.count == 0 or items.rows == ():
+        if items.count == 0 or (items.rows is not None and not items.rows):
             self.warnings.append(Problem("this queue statement queues no jobs", source))
             return cluster
         cluster = _Builder(commands, items, self.cluster, self.warnings, source).build(cluster)

@@ -9,7 +9,7 @@ all of them: what gets its effect leaves the table in the same change. docs/effe
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -134,9 +134,12 @@ _MATCHING: Final = ("Requirements", "Rank")
 _GAP: Final = "<[a-z]+>"
 
 
-def without_effect(attributes: Mapping[str, Any], procs: Collection[Mapping[str, Any]]) -> list[WithoutEffect]:
-    """What these jobs ask for in vain, in the order of TABLE. attributes: what they share; procs: what differs."""
-    differing = TABLE.keys() & set(chain.from_iterable(procs))  # mostly none, and there may be 100,000 jobs
+def without_effect(
+    attributes: Mapping[str, Any], procs: Collection[Mapping[str, Any]], names: Set[str] | None = None
+) -> list[WithoutEffect]:
+    """What these jobs ask for in vain, in the order of TABLE. attributes: what they share; procs: what differs;
+    names: of all attributes in procs, where they are known."""
+    differing = TABLE.keys() & (set(chain.from_iterable(procs)) if names is None else names)
     return [
         row
         for name, row in TABLE.items()

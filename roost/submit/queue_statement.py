@@ -11,9 +11,10 @@ import glob
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 from shared.config.errors import Source, config_error
 from shared.config.evaluate import number
@@ -24,13 +25,38 @@ _NAME = re.compile(r"[A-Za-z0-9_.]+")
 _SLICE = re.compile(r"\[([^\]]*)\](?=\s|\(|$)\s*")
 
 
+class Rows(Sequence[tuple[int, tuple[str | None, ...]]]):
+    """The items: (index in the whole list, value of each variable). Each line is split when it is asked for."""
+
+    def __init__(self, lines: list[str], chosen: slice, variables: int) -> None:
+        self._lines, self._variables = lines, variables
+        self._indexes = range(len(lines))[chosen]
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, tuple[str | None, ...]]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[int, tuple[str | None, ...]]]: ...
+
+    def __getitem__(
+        self, place: int | slice
+    ) -> tuple[int, tuple[str | None, ...]] | list[tuple[int, tuple[str | None, ...]]]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(len(self))[place]]
+        index = self._indexes[place]
+        return index, _columns(self._lines[index], self._variables)
+
+
 @dataclass(frozen=True, slots=True)
 class QueueItems:
     """What a queue statement asks for. No items: `count` jobs without variables."""
 
     count: int
     variables: tuple[str, ...]
-    rows: tuple[tuple[int, tuple[str | None, ...]], ...] | None  # (index in the whole list, value of each variable)
+    rows: Rows | None
     unmatched: tuple[str, ...] = ()  # patterns that match nothing
 
 
@@ -71,9 +97,7 @@ def parse(
         raise config_error(
             f"invalid queue statement: '{wrong}' is no name of a variable", source, "use letters and digits"
         )
-    kept = list(enumerate(lines))[chosen]
-    rows = tuple((index, _columns(line, len(variables))) for index, line in kept)
-    return QueueItems(count, variables, rows, unmatched)
+    return QueueItems(count, variables, Rows(lines, chosen, len(variables)), unmatched)
 
 
 def _looks_like_count(text: str) -> bool:

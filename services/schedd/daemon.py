@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 from engine.queue import late_materialization
 from engine.queue.autoclusters import Autoclusters
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import BadSubmit, Cluster, JobId, JobStatus, make_job
+from engine.queue.jobs import BadSubmit, Cluster, JobId, JobStatus, make_job, priority_of
 from engine.queue.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.core.acceptance import owner_of
 from services.schedd.core.claim import Claim
@@ -41,6 +41,7 @@ from services.schedd.io.queue_db import SCHEMA, QueueDamaged, QueueDatabase, row
 from services.schedd.io.runs import Runs
 from services.schedd.io.scheduler_universe import SchedulerUniverse
 from services.schedd.io.ssh_to_job import SshToJob
+from services.schedd.io.stored_jobs import read_jobs
 from services.schedd.io.submission import Submission
 from services.schedd.metrics import Metrics, ScheddStatistics
 from services.schedd.settings import Settings
@@ -83,6 +84,8 @@ COALESCE_S: Final = 0.2
 #: Autocluster numbers are set aside in blocks, so that a restarted schedd never gives one out twice.
 BLOCK: Final = 100_000
 TIDY_EVERY_S: Final = 600.0
+#: Clusters whose jobs are read from the database in one go.
+LOADED: Final = 100
 
 Answer = Callable[[Any], Awaitable[Message]]
 
@@ -265,12 +268,6 @@ class Schedd(Daemon):
                         "SELECT id, user, submitter, qdate, spool, submit_id, next_proc, ad FROM clusters ORDER BY id",
                     )
                 ),
-                "jobs": list(
-                    rows(
-                        database,
-                        "SELECT cluster, proc, ad, status, priority, submitter FROM jobs ORDER BY cluster, proc",
-                    )
-                ),
                 "claims": list(rows(database, "SELECT id, body FROM claims")),
                 "events": list(rows(database, "SELECT seq, path, text FROM log_events ORDER BY seq")),
                 "last_event": list(rows(database, "SELECT seq FROM sqlite_sequence WHERE name = 'log_events'")),
@@ -280,19 +277,12 @@ class Schedd(Daemon):
         self._meta = dict(found["meta"])
         self.epochs = json.loads(self._meta.get("epochs", "{}"))
         self._reserve(int(self._meta.get("autoclusters", 1)))
-        clusters: dict[int, Cluster] = {}
-        for row in found["clusters"]:
-            stored = _stored_cluster(self.settings.uid_domain, *row)
-            clusters[stored.id] = stored
+        clusters = [_stored_cluster(self.settings.uid_domain, *row) for row in found["clusters"]]
+        for stored in clusters:
             if stored.factory is not None:
                 self.table.clusters[stored.id] = stored
                 self.table.note_due(stored)
-        yielder = Yielder()
-        for cluster, proc, ad, status, priority, submitter in found["jobs"]:
-            owner = clusters[cluster]
-            job = make_job(owner, proc, ad, JobStatus(status), priority, submitter)
-            self.table.add(owner, [job])
-            await yielder.yield_if_due()
+        await self._load_jobs(clusters)
         self._stored_claims = [Claim.unpack(key, body) for key, body in found["claims"]]
         for claim in self._stored_claims:
             run = claim.shadow
@@ -312,11 +302,29 @@ class Schedd(Daemon):
         self.updates.next_log = int(last) + 1
         return [(seq, os.fsdecode(path), text) for seq, path, text in found["events"]]
 
+    async def _load_jobs(self, clusters: list[Cluster]) -> None:
+        """Put the stored jobs of these clusters into the table."""
+        yielder = Yielder()
+        for start in range(0, len(clusters), LOADED):
+            some = clusters[start : start + LOADED]
+            for stored in await self.queue.read(
+                lambda database, some=some: [read_jobs(database, cluster) for cluster in some]  # type: ignore[misc]
+            ):
+                owner = stored.cluster
+                if not self.table.add_packed(owner, stored.packed, stored.names, 0.0):
+                    for proc, ad in stored.packed.items():
+                        job = make_job(owner, proc, ad, JobStatus.IDLE, priority_of(owner.ad), owner.submitter)
+                        self.table.add(owner, [job])
+                        await yielder.yield_if_due()
+                for proc, ad, status, priority, submitter in stored.others:
+                    self.table.add(owner, [make_job(owner, proc, ad, JobStatus(status), priority, submitter)])
+                    await yielder.yield_if_due()
+
     async def _mend(self, now: float) -> None:
         """Mend jobs that would wait for ever: those that run or are removed, but have no run, and those that cool
         down."""
         yielder = Yielder()
-        for job in list(self.table.jobs()):
+        for job in list(self.table.made()):  # a packed one waits, and for nothing but a slot
             await yielder.yield_if_due()
             if job.shadow is None and job.status in (
                 JobStatus.RUNNING,

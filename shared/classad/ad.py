@@ -239,6 +239,16 @@ class ClassAd(MutableMapping[str, Any]):
             return packed
         return self._packed
 
+    def keep_packed(self) -> bytes:
+        """As `pack`, and the bytes are kept: see `settle`."""
+        self._packed = packed = self.pack()
+        return packed
+
+    def settle(self) -> None:
+        """Keep nothing but the bytes, as long as nobody asks for an attribute, if there are bytes that say all."""
+        if self._packed is not None:
+            self._table, self._own = None, True
+
     @property
     def packed(self) -> bytes | None:
         """The bytes that this ad came from, if they say all of it: nothing was written to it, and nothing is around

@@ -86,6 +86,7 @@ class JobPage(Message):
     ads: list[bytes]
     next: str = ""
     totals: dict[str, int] = {}  # by JobStatus name, over the whole queue
+    scheduler_totals: dict[str, int] = {}  # of them those of the scheduler universe; none: there are none, or it is old
     columns: bytes = b""
     rows: int = 0
 

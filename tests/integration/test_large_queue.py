@@ -41,8 +41,10 @@ def commits(pool):
     return pool.schedd.queue.durations.count
 
 
-async def submit_many(pool, **more):
-    answer = await pool.submit(job_ad(), procs=MANY, **more)
+async def submit_many(pool, *, alike=True):
+    """alike: the jobs stay packed (engine.queue.packed_jobs), else each is made and sorted by itself."""
+    own = ClassAd() if alike else ClassAd({"RequestDisk": 5, "Colour": "red"})
+    answer = await pool.submit(job_ad(), procs=[own] * MANY)
     assert answer.count == MANY
     return str(answer.cluster)
 
@@ -87,18 +89,42 @@ async def test_a_constraint_acts_part_by_part_on_those_it_is_true_for(pool):
 @pytest.mark.parametrize("step", ["submit", "significant attributes", "restart"])
 async def test_others_have_their_turn_meanwhile(pool, step):
     if step == "submit":
-        _, seen = await seen_meanwhile(pool, submit_many(pool))
+        _, seen = await seen_meanwhile(pool, submit_many(pool, alike=False))
         assert len(pool.schedd.table.idle[pool.user].buckets) == 1
     elif step == "significant attributes":
-        await submit_many(pool)
+        await submit_many(pool, alike=False)
         answer, seen = await seen_meanwhile(pool, pool.requests(significant=["Colour"]))
         assert [request.count for request in answer.requests[pool.user]] == [MANY]
     else:
-        await submit_many(pool)
+        await submit_many(pool, alike=False)
         _, seen = await seen_meanwhile(pool, pool.restart())
         assert (await pool.call_totals())["Idle"] == MANY
     # Work gives way by time, so there are fewer turns on a quick machine; without, all jobs come at once.
     assert any(0 < number < MANY for number in seen)
+
+
+async def test_jobs_that_are_alike_stay_packed_until_somebody_needs_them(pool):
+    """Neither submit nor restart, negotiator, listing or a periodic look makes jobs of them: each would cost all."""
+
+    def packed():
+        jobs = pool.schedd.table.clusters[int(cluster)].jobs
+        return len(jobs.packed.ads) if jobs.packed is not None else 0
+
+    cluster = await submit_many(pool)
+    assert packed() == MANY
+    await pool.jobs(cluster, projection=["ProcId", "JobStatus"])
+    await pool.schedd.actions.look()
+    assert packed() == MANY
+    answer = await pool.requests(significant=["Colour"])
+    assert [request.count for request in answer.requests[pool.user]] == [MANY]
+    await pool.restart()
+    assert packed() == MANY
+    await pool.act("hold", f"{cluster}.5", f"{cluster}.7")
+    assert packed() == MANY - 2
+    assert (await pool.call_totals())["Held"] == 2
+    assert (await pool.act("release", cluster))[f"{cluster}.7"] == "done"
+    answer = await pool.requests()
+    assert [request.count for request in answer.requests[pool.user]] == [MANY]
 
 
 async def test_a_page_of_a_projection_says_the_same_as_whole_ads(pool):

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
 import secrets
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
@@ -43,6 +43,9 @@ from shared.classad.ad import PRIVATE_OF_JOBS
 from shared.classad.expr import fold
 from shared.messages.queue import ActOnJobs, ImportJobs, JobPage, JobsImported, QueryJobs, SubmitJobs, Submitted
 from shared.users import same, whole
+
+#: A question about it is answered with the totals alone.
+NO_JOB: Final = "0.0"
 
 Owner = Annotated[
     str,
@@ -122,14 +125,21 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         responses=example({"idle": 3, "running": 12, "held": 1}),
         tags=["jobs"],
     )
-    async def totals(schedd: AnySchedd = "") -> dict[str, int]:
-        """Jobs by status, over the whole queue of one schedd or of all."""
+    async def totals(
+        schedd: AnySchedd = "",
+        managers: Annotated[
+            bool, Query(description="also jobs of the scheduler universe: those that manage DAGs")
+        ] = True,
+    ) -> dict[str, int]:
+        """Jobs by status, over the whole queue of one schedd or of all. They are counted all the time: it takes no
+        longer with a million jobs."""
         asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
         summed: dict[str, int] = {}
         for one in asked:
-            page = await context.pool.ask(one.inbox, QueryJobs(limit=1, projection=["ClusterId"]), JobPage)
+            page = await context.pool.ask(one.inbox, QueryJobs(ids=[NO_JOB], limit=1), JobPage)
             for status, count in page.totals.items():
-                summed[status] = summed.get(status, 0) + count
+                less = 0 if managers else page.scheduler_totals.get(status, 0)
+                summed[status] = summed.get(status, 0) + count - less
         return summed
 
     @app.post(

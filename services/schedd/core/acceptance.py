@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from engine.queue.jobs import PARALLEL_UNIVERSE, PROTECTED, BadSubmit, Cluster, JobStatus, priority_of
 from engine.queue.late_materialization import BadLimit, Factory, limits_of
+from engine.queue.packed_jobs import may_be_packed
 from engine.queue.parallel import count_of
 from engine.queue.submitters import USER_NAME, submitter_of
 from services.schedd.core.job_launch_ad import wants_checkpoints
@@ -232,6 +233,7 @@ class AcceptedJob(NamedTuple):
     priority: int
     submitter: str
     status: JobStatus
+    packed: bool = False  # it may stay so in the queue (engine.queue.packed_jobs)
 
 
 @dataclass(slots=True)
@@ -246,7 +248,9 @@ class Draft:
     checked: bool = False  # the common ad meets all requirements
     stored: bool = False  # the cluster has its row; a first part may well bring no job, to learn the number
     jobs: list[AcceptedJob] = field(default_factory=list)
-    factory: Factory | None = None  # its jobs are stored for later, and `jobs` stays empty
+    packed: dict[int, bytes] = field(default_factory=dict)  # those that stay packed: what is their own, by proc
+    names: set[str] = field(default_factory=set)  # folded names of attributes that these have of their own
+    factory: Factory | None = None  # its jobs are stored for later, and `jobs` and `packed` stay empty
     warnings: list[str] = field(default_factory=list)  # of the administrator's rules, not logged yet
 
 
@@ -350,7 +354,10 @@ def accept_job(
     if rules:
         ad_bytes, names = _ruled(draft, proc, ad_bytes, names, rules, now)
     if not draft.each and names.isdisjoint(_ORDERING):
-        return AcceptedJob(proc, ad_bytes, priority, cluster.submitter, draft.status)
+        stays = draft.status == JobStatus.IDLE and may_be_packed(names)
+        if stays:
+            draft.names |= names
+        return AcceptedJob(proc, ad_bytes, priority, cluster.submitter, draft.status, stays)
     ad = ClassAd.unpack(ad_bytes)
     priority, submitter = priority_and_submitter(ad, proc, cluster, nice_group)
     ad.update(draft.each)

@@ -322,8 +322,9 @@ def put_back(schedd: str, table: JobTable, job: Job, now: float) -> tuple[JobEff
 # New jobs
 
 
-def submitted_event(schedd: str, jobs: Sequence[Job], now: float) -> JobsSubmitted:
-    """The event that tells of jobs of one cluster that came into the queue, in a row."""
+def submitted_event(schedd: str, jobs: Sequence[Job], now: float, count: int = 0) -> JobsSubmitted:
+    """The event that tells of jobs of one cluster that came into the queue, in a row. count: how many they are, where
+    the others are like the first one."""
     cluster = jobs[0].cluster
     return JobsSubmitted(
         at=now,
@@ -332,7 +333,7 @@ def submitted_event(schedd: str, jobs: Sequence[Job], now: float) -> JobsSubmitt
         submitter=cluster.submitter,
         cluster=cluster.id,
         first_proc=jobs[0].proc,
-        count=len(jobs),
+        count=count or len(jobs),
         **_held(jobs),
     )
 

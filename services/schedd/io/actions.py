@@ -11,7 +11,7 @@ from services.schedd.core.acceptance import check_edits, check_size
 from services.schedd.core.job_states import JobEvent, Verdict, suspension
 from services.schedd.core.policies import Hold, needs_watching
 from services.schedd.core.rights import Viewer, may_act
-from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.job_updates import OVER, JobUpdates
 from services.schedd.io.queries import chosen, chosen_factories
 from shared import job_log
 from shared.bus.api import RemoteFailure
@@ -78,9 +78,13 @@ class Actions:
         results = dict.fromkeys(() if asked.after else missing, "not-found")
         results.update(told)
         yielder = Yielder()
+        writing = None
         for number, job in enumerate(jobs, 1):
             if number % SLICE == 0:
-                await self.updates.commit()
+                # The disk is at work meanwhile, but never so far behind that much waits for it.
+                if writing is not None:
+                    await writing
+                writing = self.updates.commit()
             await yielder.yield_if_due()
             if self.updates.table.get(job.id) is not job:
                 results[str(job.id)] = "not-found"
@@ -148,7 +152,7 @@ class Actions:
 
     def _happen(self, job: Job, asked: ActOnJobs) -> str:
         event, how = _EVENTS[asked.action]
-        if event in (JobEvent.REMOVE, JobEvent.HOLD):
+        if event in (JobEvent.REMOVE, JobEvent.HOLD) and job.shadow is not None:
             how = self.updates.stop_how(job)
         if (
             event == JobEvent.RELEASE
@@ -207,21 +211,29 @@ class Actions:
 
     async def look(self) -> None:
         """Evaluate the periodic policies of all jobs once."""
-        watched: dict[int, bool] = {}
+        updates, system = self.updates, bool(self.updates.settings.system)
         yielder = Yielder()
         looked = 0
-        for job in list(self.updates.table.jobs()):
-            # By time, not by number: one job's expressions may take a second.
-            await yielder.yield_if_due()
-            cluster = job.cluster
-            if (job.idle_key is not None or job.nodes) and job.has_start_rule:
-                self.updates.table.look_again(job)  # with the next commit
-            if cluster.id not in watched:
-                watched[cluster.id] = needs_watching(cluster.ad) or "LeaveJobInQueue" in cluster.ad
-            if not watched[cluster.id] and not self.updates.settings.system and not needs_watching(job.ad):
-                continue
-            self.updates.apply_policies(job)
-            looked += 1
-            if looked % SLICE == 0:
-                await self.updates.commit()
-        await self.updates.commit()
+        for cluster in list(updates.table.clusters.values()):
+            watched = needs_watching(cluster.ad) or system
+            for job in cluster.jobs.made():
+                # By time, not by number: one job's expressions may take a second.
+                await yielder.yield_if_due()
+                if (job.idle_key is not None or job.nodes) and job.has_start_rule:
+                    updates.table.look_again(job)  # with the next commit
+                if watched or job.status in OVER or needs_watching(job.ad):
+                    updates.apply_policies(job)
+                    looked += 1
+                    if looked % SLICE == 0:
+                        await updates.commit()
+                job.settle()
+            # Packed jobs have no policies of their own.
+            for proc in list(cluster.jobs.packed.ads) if watched and cluster.jobs.packed is not None else ():
+                await yielder.yield_if_due()
+                seen = cluster.jobs.peek(proc)
+                if seen is not None and updates.has_policy_due(seen):
+                    updates.apply_policies(cluster.jobs[proc])
+                    looked += 1
+                    if looked % SLICE == 0:
+                        await updates.commit()
+        await updates.commit()

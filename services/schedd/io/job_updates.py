@@ -12,7 +12,7 @@ import heapq
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -87,6 +87,8 @@ MOST_LOOKING = 4
 LOOK_WITHIN_S = 3600.0
 #: The access point's own time zone.
 HERE = WallClock(datetime.fromtimestamp, datetime.timestamp)
+#: The states of jobs that stay in the queue only for their LeaveJobInQueue, or until their run has ended.
+OVER = frozenset((JobStatus.COMPLETED, JobStatus.REMOVED))
 #: Hold codes that a user, or his own job's policy, brings about: by request, by policy, submitted on hold, input files.
 USERS_HOLDS = frozenset({1, 3, 15, 16})
 
@@ -259,6 +261,13 @@ class JobUpdates:
             self.next_log += 1
             self.queue.put_log_event(number, path, text)
             self._log_pending.append((number, path, text))
+
+    def may_be_logged(self, cluster: Cluster, names: Collection[str]) -> bool:
+        """Whether events of any of the cluster's jobs go into a log. names: folded, of attributes that some of them
+        have of their own."""
+        logs = ("userlog", "dagmannodeslog")
+        shared = cluster.ad.table()
+        return bool(self.settings.event_log.path) or any(name in shared or name in names for name in logs)
 
     def is_logged(self, job: Job) -> bool:
         """Whether the job's events go into any log."""
@@ -548,11 +557,7 @@ class JobUpdates:
             return
         now = self.now()
         ad = full_ad(self.name, job, now)
-        if (
-            job.status in (JobStatus.COMPLETED, JobStatus.REMOVED)
-            and job.shadow is None
-            and not stays_in_queue(ad, now)
-        ):
+        if job.status in OVER and job.shadow is None and not stays_in_queue(ad, now):
             self.leave(job)
             return
         decision = periodic(ad, job.status, now, self.settings.system)
@@ -565,6 +570,11 @@ class JobUpdates:
         if event == JobEvent.REMOVE and job.shadow is not None:
             job.shadow.removed_by_policy = True
         self.happen(job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode, how=how)
+
+    def has_policy_due(self, job: Job) -> bool:
+        """Whether the periodic policies want anything done with a job that waits. It is only looked at."""
+        now = self.now()
+        return periodic(full_ad(self.name, job, now), job.status, now, self.settings.system) is not None
 
     def stop_how(self, job: Job) -> str:
         """How the run of a job that is removed or held is ended: GRACEFULLY_REMOVE_JOBS, unless it says itself."""
@@ -712,13 +722,18 @@ class JobUpdates:
                 self._gap.clear()
                 self.table.sorting.forget_ads()
             some: list[Job] = []
-            for job in self.table.jobs():
+            for job in self.table.made():
                 some.append(job)
                 if len(some) >= RESTATED:
                     self._repeat(some)
                     some = []
                     await asyncio.sleep(0)  # a large queue holds up nobody
             self._repeat(some)
+            for cluster in list(self.table.clusters.values()):
+                if cluster.jobs.packed is not None:
+                    self.table.note_packed(cluster)
+                    self.publish_autoclusters()
+                    await asyncio.sleep(0)
 
     def _repeat(self, jobs: list[Job]) -> None:
         self.table.sorting.repeat(jobs)

@@ -11,14 +11,13 @@ from engine.queue import late_materialization
 from engine.queue.autoclusters import looked_at
 from engine.queue.idle_queue import IdleQueue, JobRange
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import Cluster, Job, JobId, full_ad, full_packed, in_columns, needed, projected
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus, full_ad, full_packed, in_columns, needed, projected
 from services.schedd.core.rights import Viewer
 from services.schedd.io import history
 from services.schedd.io.job_updates import JobUpdates
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd, Expr, ParseError, evaluate, is_true, parse_expr
+from shared.classad import ClassAd, Expr, ParseError, column_page, evaluate, is_true, parse_expr
 from shared.classad.budget import Budget
-from shared.classad.column_page import page
 from shared.classad.expr import fold
 from shared.classad.question import Question
 from shared.cooperative import Yielder, reading
@@ -90,11 +89,12 @@ async def chosen(
     last = parse_ids([after])[0] if after else JobId(-1, -1)
     found: list[Job] = []
     now = updates.now()
-    for job in in_order(table, wanted, last):
-        if expr is None or is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
+    for shown in in_order(table, wanted, last):
+        if expr is None or is_true(evaluate(expr, seen(updates, shown, viewer, now), None, now)):
             if len(found) == limit > 0:
                 return found, missing, True
-            found.append(job)
+            if (job := table.get(shown.id)) is not None:
+                found.append(job)
         await question.yield_if_due()
     return found, missing, False
 
@@ -125,7 +125,10 @@ def seen(updates: JobUpdates, job: Job, viewer: Viewer, now: float) -> ClassAd:
 
 def factory_ad(cluster: Cluster, now: float, viewer: Viewer) -> ClassAd:
     """The ad that queries see of a factory's cluster."""
-    ad = late_materialization.shown(cluster.ad, [int(job.status) for job in cluster.jobs.values()])
+    packed = cluster.jobs.packed
+    statuses = [int(job.status) for job in cluster.jobs.made()]
+    statuses += [int(JobStatus.IDLE)] * (len(packed.ads) if packed is not None else 0)
+    ad = late_materialization.shown(cluster.ad, statuses)
     if hidden := viewer.hidden(cluster.user):
         ad = ClassAd.from_table({key: entry for key, entry in ad.table().items() if key not in hidden})
     ad["ServerTime"] = int(now)
@@ -133,8 +136,8 @@ def factory_ad(cluster: Cluster, now: float, viewer: Viewer) -> ClassAd:
 
 
 def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Job]:
-    """Queued jobs that come after one, by cluster and proc; ids: only these, proc -1 for a whole cluster. Jobs may come
-    and go meanwhile."""
+    """Queued jobs that come after one, by cluster and proc, to look at; ids: only these, proc -1 for a whole cluster.
+    Jobs may come and go meanwhile."""
     named: dict[int, set[int]] = {}
     for job_id in ids:
         named.setdefault(job_id.cluster, set()).add(job_id.proc)
@@ -143,14 +146,16 @@ def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Jo
         if cluster is None:
             continue
         procs = named.get(number, {-1})
-        for proc in sorted(cluster.jobs if -1 in procs else procs):
-            job = cluster.jobs.get(proc)
-            if job is not None and (number, proc) > after:
+        last = after.proc if number == after.cluster else -1
+        for proc in cluster.jobs.following(last) if -1 in procs else sorted(proc for proc in procs if proc > last):
+            job = cluster.jobs.peek(proc)
+            if job is not None:
                 yield job
 
 
 def newest_first(table: JobTable, ids: Sequence[JobId], before: JobId | None) -> Iterator[Job]:
-    """Queued jobs before one (None: all), the last cluster and proc first. Jobs may come and go meanwhile."""
+    """Queued jobs before one (None: all), the last cluster and proc first, to look at. Jobs may come and go
+    meanwhile."""
     named: dict[int, set[int]] = {}
     for job_id in ids:
         named.setdefault(job_id.cluster, set()).add(job_id.proc)
@@ -159,9 +164,11 @@ def newest_first(table: JobTable, ids: Sequence[JobId], before: JobId | None) ->
         if cluster is None or (before is not None and number > before.cluster):
             continue
         procs = named.get(number, {-1})
-        for proc in sorted(cluster.jobs if -1 in procs else procs, reverse=True):
-            job = cluster.jobs.get(proc)
-            if job is not None and (before is None or (number, proc) < before):
+        end = before.proc if before is not None and number == before.cluster else None
+        some = sorted((proc for proc in procs if end is None or proc < end), reverse=True)
+        for proc in cluster.jobs.preceding(end) if -1 in procs else some:
+            job = cluster.jobs.peek(proc)
+            if job is not None:
                 yield job
 
 
@@ -197,8 +204,10 @@ class Queries:
         table = self.updates.table
         jobs = newest_first(table, ids, after) if asked.newest else in_order(table, ids, after or JobId(-1, -1))
         if asked.columns and asked.projection:
-            return await self._listed(question, jobs, expr, asked.projection, limit, totals, viewer)
-        return await self._page(question, jobs, expr, asked.projection, limit, totals, viewer)
+            page = await self._listed(question, jobs, expr, asked.projection, limit, totals, viewer)
+        else:
+            page = await self._page(question, jobs, expr, asked.projection, limit, totals, viewer)
+        return page.model_copy(update={"scheduler_totals": table.scheduler_totals()})
 
     async def _have_left(self, ids: Sequence[JobId]) -> None:
         """Wait until the history has whoever left the queue before: who asks the queue first, and then the history,
@@ -284,6 +293,7 @@ class Queries:
             ads.append(packed)
             size += len(packed)
             last = str(job.id)
+            job.settle()
         return JobPage(ads=ads, totals=totals)
 
     async def _listed(
@@ -309,8 +319,10 @@ class Queries:
             nonlocal rows, size, last
             if part:
                 hidden = None if viewer.private.isdisjoint(names) else viewer.hidden
-                parts.append(page(len(part), in_columns(updates.name, part, updates.now(), names, hidden)))
+                parts.append(column_page.page(len(part), in_columns(updates.name, part, updates.now(), names, hidden)))
                 rows, size, last = rows + len(part), size + len(parts[-1]), str(part[-1].id)
+                for job in part:
+                    job.settle()
                 part.clear()
                 names.intersection_update(keys)
 

@@ -305,7 +305,7 @@ class QueueDatabase:
                 try:
                     # Packed here, so that the thread never sees an ad that the loop is changing.
                     jobs = [
-                        (cluster, proc, int(job.status), job.priority, job.submitter, job.ad.pack())
+                        (cluster, proc, int(job.status), job.priority, job.submitter, job.ad.keep_packed())
                         for (cluster, proc), job in batch.jobs.items()
                     ]
                     claims = [(key, claim.pack()) for key, claim in batch.claims.items()]
@@ -315,6 +315,8 @@ class QueueDatabase:
                         await asyncio.sleep(FULL_S)
                     self._note_room("")
                     self._compare(batch, jobs)
+                    for job in batch.jobs.values():
+                        job.settle()
                 except Exception as error:  # noqa: BLE001  a value SQLite can not take is no sqlite3.Error
                     # Whatever it is: who waits must hear of it, or the daemon would stand still without ending.
                     self._failed = error

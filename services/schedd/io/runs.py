@@ -11,8 +11,8 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
+from engine.queue.bucket import Key
 from engine.queue.claim_reuse import fits, next_job
-from engine.queue.idle_queue import Key
 from engine.queue.jobs import ACTIVE, Job, JobStatus, Shadow, full_ad
 from services.schedd.core import job_end, job_launch_ad
 from services.schedd.core.claim import Claim, alive_s, lease_s

@@ -73,8 +73,8 @@ class SchedulerUniverse:
         if self._others:
             self._others_due.set()
         known = self._programs.keys()
-        for job in self.table.jobs():
-            attempt = int(job.number("NumShadowStarts"))
+        for job in self.table.made() if known else ():
+            attempt = int(job.number("NumShadowStarts")) if job.cluster.here else 0
             if job.cluster.here and _key(job, attempt) in known:
                 known.discard(_key(job, attempt))
                 began = job.number("JobCurrentStartExecutingDate")
@@ -87,7 +87,7 @@ class SchedulerUniverse:
 
     def follow_recovered(self) -> None:
         """Follow what `recover` has found; the schedd does its work from now on."""
-        for job in self.table.jobs():
+        for job in self.table.made():
             if job.cluster.here and (run := job.shadow) is not None:
                 if run.stop:
                     self._tell(job, run)
@@ -315,7 +315,7 @@ class SchedulerUniverse:
             await asyncio.wait(ending, timeout=GRACE_S)
         for task in self._following.values():
             task.cancel()
-        for job in self.table.jobs():
+        for job in self.table.made():
             if (
                 job.cluster.here
                 and (run := job.shadow) is not None

@@ -13,6 +13,7 @@ import pwd
 import socket
 import sqlite3
 from collections import OrderedDict
+from heapq import merge
 from pathlib import Path
 from typing import Final
 from weakref import WeakValueDictionary
@@ -133,7 +134,11 @@ class Submission:
         added = await self._accept(asked, draft)
         cluster.next_proc += len(added)
         if draft.factory is None:
-            draft.jobs += added
+            for job in added:
+                if job.packed:
+                    draft.packed[job.proc] = job.ad
+                else:
+                    draft.jobs.append(job)
         total = cluster.next_proc
         jobs: list[Job] = []
         entries: list[tuple[str, bytes]] = []
@@ -166,13 +171,22 @@ class Submission:
             await self.late.materialize(cluster)
             return answer
         # The user's log and the stream tell of the jobs after this same commit.
-        updates.carry_out([WriteLogs(entries), PublishEvent(submitted_event(updates.name, jobs, now))])
+        if draft.packed:  # all are idle, and told by one of them
+            example = _unpacked(draft, 0, now) if 0 in draft.packed else jobs[0]
+            told = submitted_event(updates.name, [example], now, total)
+        else:
+            told = submitted_event(updates.name, jobs, now)
+        updates.carry_out([WriteLogs(entries), PublishEvent(told)])
         await updates.commit()
         yielder = Yielder()
         cluster.entering = True  # the first may have left before the last comes
         try:
-            for job in jobs:
-                updates.table.add(cluster, (job,))
+            if not updates.table.add_packed(cluster, draft.packed, draft.names, now):
+                for proc in draft.packed:
+                    updates.table.add(cluster, (_unpacked(draft, proc, now),))
+                    await yielder.yield_if_due()
+            for made in jobs:
+                updates.table.add(cluster, (made,))
                 await yielder.yield_if_due()
         finally:
             cluster.entering = False
@@ -281,15 +295,18 @@ class Submission:
         late_materialization.describe(cluster.ad, factory, 0)
 
     async def _jobs(self, draft: Draft, now: float) -> tuple[list[Job], list[tuple[str, bytes]]]:
-        """The jobs of a submit, and what their users' logs say of it: (path, text)."""
+        """The jobs of a submit that are made at once, and what users' logs say of all of them: (path, text)."""
         jobs: list[Job] = []
         entries: list[tuple[str, bytes]] = []
         host = socket.gethostname()
         yielder = Yielder()
-        for proc, ad, priority, submitter, status in draft.jobs:
-            job = make_job(draft.cluster, proc, ad, status, priority, submitter)
-            job.idle_from = now
-            jobs.append(job)
+        for one in draft.jobs:
+            jobs.append(make_job(draft.cluster, one.proc, one.ad, one.status, one.priority, one.submitter))
+            jobs[-1].idle_from = now
+            await yielder.yield_if_due()
+        logged = self.updates.may_be_logged(draft.cluster, draft.names)
+        packed = (_unpacked(draft, proc, now) for proc in (draft.packed if logged else ()))
+        for job in merge(jobs, packed, key=lambda job: job.proc):
             entries += self.updates.log_entries(job, lambda job=job: submit_log_event(job, host, now))  # type: ignore[misc]
             await yielder.yield_if_due()
         return jobs, entries
@@ -345,6 +362,14 @@ class Submission:
         for key, draft in list(self._drafts.items()):
             if now - draft.at > UNFINISHED_S:
                 await self._discard(key)
+
+
+def _unpacked(draft: Draft, proc: int, now: float) -> Job:
+    """One of the packed jobs of a submit."""
+    cluster = draft.cluster
+    job = make_job(cluster, proc, draft.packed[proc], draft.status, priority_of(cluster.ad), cluster.submitter)
+    job.idle_from = now
+    return job
 
 
 #: A part of a submit that has no number can not be told from a repeated one.

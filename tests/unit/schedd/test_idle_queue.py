@@ -2,10 +2,13 @@
 
 from itertools import groupby
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.queue.idle_queue import IdleQueue, key_of
+from engine.queue import bucket
+from engine.queue.bucket import key_of
+from engine.queue.idle_queue import IdleQueue
 from tests.spec import spec
 
 JOBS = st.lists(
@@ -89,3 +92,36 @@ def test_taking_from_the_front_and_adding_again_keeps_the_order():
     assert idle.first(1) == key_of(0, 1, 3)
     idle.remove(1, key_of(0, 1, 99))  # one that is not there
     assert idle.total == 501
+
+
+@given(JOBS, st.lists(st.tuples(st.integers(-2, 2), st.integers(1, 4), st.sets(st.integers(61, 120)))), st.data())
+def test_rows_of_jobs_stand_where_each_of_them_would(jobs, rows, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bucket, "CHUNK", 3)
+        idle, plain = filled(jobs)
+        for priority, cluster, procs in rows:
+            new = sorted(proc for proc in procs if key_of(priority, cluster, proc) not in plain)
+            idle.add_row(2, priority, cluster, new, 0.5)
+            plain |= {key_of(priority, cluster, proc): 2 for proc in new}
+        leaving = data.draw(st.lists(st.sampled_from(sorted(plain)), unique=True)) if plain else []
+        for key in leaving:
+            assert key in idle.buckets[plain[key]]
+            idle.remove(plain.pop(key), key)
+        assert list(idle.keys()) == [(key, plain[key]) for key in sorted(plain)]
+        assert idle.total == len(plain)
+        fresh = IdleQueue()
+        for key, autocluster in plain.items():
+            fresh.add(autocluster, key)
+        assert list(idle.heads()) == list(fresh.heads())
+        assert idle.runs(1000) == fresh.runs(1000)
+
+
+def test_the_weight_of_a_queue_follows_its_jobs():
+    idle = IdleQueue()
+    idle.add_row(1, 0, 1, range(10), 0.1)
+    idle.add(2, key_of(0, 2, 0), 8.0)
+    assert idle.weight() == pytest.approx(9.0)
+    idle.remove(2, key_of(0, 2, 0))
+    for proc in range(10):
+        idle.remove(1, key_of(0, 1, proc))
+    assert (idle.weight(), idle.total, list(idle.heads())) == (0.0, 0, [])

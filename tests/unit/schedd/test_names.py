@@ -50,7 +50,7 @@ def queue(count=600):
             own = {"Args": f"a{proc}", **({"Size": 50, "CMD": "/bin/y"} if proc == 7 else {})}
             own |= {"Deep": parse_expr("Memory + Deeper"), f"Rare{proc}": 1} if proc % 100 == 9 else {}
             cluster.jobs[proc] = Job(cluster, proc, ClassAd(own), JobStatus.IDLE, 0, "alice@pool")
-    table = types.SimpleNamespace(clusters=clusters, totals=lambda: {"Idle": count})
+    table = types.SimpleNamespace(clusters=clusters, totals=lambda: {"Idle": count}, scheduler_totals=dict)
     table.get = lambda job_id: clusters[job_id.cluster].jobs.get(job_id.proc)
     return Queries(types.SimpleNamespace(name="ap", table=table, now=lambda: 9.5, settings=Settings()))
 
