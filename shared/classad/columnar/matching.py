@@ -136,6 +136,17 @@ class Matching:
         needs = self._plans.need(self._plans.root(expr, side), self._met(job, side))
         return needs.live or not needs.steady
 
+    def reads(self, job: ClassAd, exprs: Iterable[tuple[Expr, int]]) -> frozenset[str] | None:
+        """All names, folded, that a match with a job can read in either ad, and these expressions on their sides; None
+        where that can not be told."""
+        ad = self._met(job)
+        roots = [self._plans.root(expr, side) for expr, side in exprs]
+        roots += self._plans.sides(job) if job.find("requirements") is not None else ()
+        needs = [self._plans.need(root, ad) for root in roots]
+        if not all(each.steady for each in needs):
+            return None
+        return frozenset(name for each in needs for name in (*each.names, *each.columns))
+
     def probe(self, rows: NDArray[np.intp], live: Mapping[str, Column]) -> Probe:
         """Rows as they would stand with these live columns: see Probe."""
         return Probe(self._plans, self._ads, self._ranks, self._evaluation, rows, live)
@@ -190,10 +201,11 @@ class Matching:
             if not (own.live or its.live):
                 columns, lasting = own.columns + its.columns, own.lasting and its.lasting
                 mend = lambda rows: self._probe(rows).match(job, everything=True)  # noqa: E731
-                found = self._results.keep(key, work, columns, lasting, mend)
-                if lasting:
-                    ad.results[_MATCH] = (self._version, found)
-                return found
+
+                def kept() -> Mask:
+                    return self._results.keep(key, work, columns, lasting, mend)
+
+                return self._remembered(ad, _MATCH, (own, its), kept) if lasting else kept()
             known = self._matches_now().get(key)
             if known is None:
                 known = work()
@@ -215,6 +227,16 @@ class Matching:
         known = ad.results.get(which)
         return None if known is None or known[0] != self.table.version else known[1]
 
+    def _remembered(self, ad: OtherAd, which: int, needs: tuple[Needs, ...], make: Callable[[], Array]) -> Array:
+        """A lasting result for an ad, which is that for the ad it is chained to where nothing else is read."""
+        met = ad.read_by(needs)
+        found = self._known_of(met, which)
+        if found is None:
+            found = make()
+            met.results[which] = (self._version, found)
+        ad.results[which] = (self._version, found)
+        return found
+
     def _matches_now(self) -> dict[tuple[object, ...], Mask]:
         """Matches that are true until live columns change."""
         if self._live_epoch != self.table.epoch:
@@ -232,9 +254,9 @@ class Matching:
         ad, term = self._met(job), self._plans.root(REQUIREMENTS, ROW_SIDE, "requirements")
         return self._settled(lambda: self._conjunction(term, ad))
 
-    def conjuncts(self, job: ClassAd, apart: bool = False) -> list[Conjunct]:
-        """The conditions of both sides with their masks, the job's first. `match` is true in the rows in which all of
-        them that cover the row are true.
+    def conjuncts(self, job: ClassAd, apart: bool = False, side: int | None = None) -> list[Conjunct]:
+        """The conditions of both sides with their masks, the job's first; of one side only, if it is given. `match` is
+        true in the rows in which all of them that cover the row are true.
 
         Costs next to nothing after `match`: the masks are those in its cache. What only the evaluator can do is
         evaluated anew, in the rows where all else holds, and counts as true elsewhere. With `apart` the job's
@@ -251,7 +273,7 @@ class Matching:
                 first = [Conjunct(OTHER_SIDE, REQUIREMENTS.name, 0, size, np.zeros(size, np.bool_))]
             else:
                 first = self._apart(mine, ad) if apart else self._as_planned(mine, ad)
-            return first + self._as_planned(theirs, ad)
+            return first if side == OTHER_SIDE else first + self._as_planned(theirs, ad)
 
         return self._settled(work)
 
@@ -284,10 +306,14 @@ class Matching:
         known = self._known_of(ad, id(term))
         if known is not None:
             return known
-        found = self._settled(lambda: self._number_of(term, ad))
-        if self._plans.need(term, ad).lasting:
-            ad.results[id(term)] = (self._version, found)
-        return found
+
+        def work() -> Floats:
+            needs = self._plans.need(term, ad)
+            if not needs.lasting:
+                return self._number_of(term, ad)
+            return self._remembered(ad, id(term), (needs,), lambda: self._number_of(term, ad))
+
+        return self._settled(work)
 
     def together(self, work: Callable[[], T]) -> T:
         """The result of several questions asked by `work`, all in one order of the rows: asked again if one of them had

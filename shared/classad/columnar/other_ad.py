@@ -6,7 +6,7 @@ known by numbers: one for the expressions in it, and one for what some of its at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -58,9 +58,12 @@ class Numbers:
 
 class OtherAd:
     """The ad that meets the table, with its cells by name as parts of cache keys. `shape` is the same number for ads
-    with the same expressions."""
+    with the same expressions. `above`: what is known of the ad that it is chained to, where all it adds to that one are
+    plain values of other attributes: these are `own`."""
 
-    def __init__(self, ad: ClassAd, shape: int, numbers: Numbers) -> None:
+    def __init__(
+        self, ad: ClassAd, shape: int, numbers: Numbers, above: OtherAd | None = None, own: frozenset[str] = frozenset()
+    ) -> None:
         self.ad = ad
         self.shape = shape
         self.sides: tuple[Term, Term] | None = None  # its Requirements, and those of the rows
@@ -68,14 +71,24 @@ class OtherAd:
         self.era = -1
         #: Of an era: lasting results by term, with the version of the table.
         self.results: dict[int, tuple[int, Array]] = {}
+        self.above, self._own = above, own
         self._numbers = numbers
         self._digests: dict[str, object] = {}
         self._signs: dict[int, int] = {}
+
+    def read_by(self, needs: Iterable[Needs]) -> OtherAd:
+        """The ad that it is chained to, if who needs this reads nothing else; else this one."""
+        above = self.above
+        if above is None:
+            return self
+        return above if all(each.steady and self._own.isdisjoint(each.names) for each in needs) else self
 
     def sign(self, needs: Needs) -> int:
         """The same number for ads in which all names of `needs` hold the same."""
         sign = self._signs.get(needs.number)
         if sign is None:
+            if self.above is not None and self._own.isdisjoint(needs.names):
+                return self.above.sign(needs)
             sign = self._signs[needs.number] = self._numbers.signs[(needs.number, *map(self.digest, needs.names))]
         return sign
 
@@ -83,6 +96,8 @@ class OtherAd:
         """What tells an attribute's cell from any other: its type, too, and the sign of zero."""
         known = self._digests.get(name)
         if known is None:
+            if self.above is not None and name not in self._own:
+                return self.above.digest(name)
             cell = self.ad.find(name)
             if isinstance(cell, Expr):
                 known = Expr, self._numbers.of_expr(cell)
@@ -110,16 +125,23 @@ class OtherAds:
 
     def hold(self, ad: ClassAd) -> None:
         """It will not change until `pass_on` or `release`."""
-        packed = ad.packed
-        if packed is None:
-            self._held[id(ad)] = ad, self._look_through(ad)
-            return
+        packed, base = ad.packed, ad.chained
+        if packed is not None:
+            known = self._of_bytes(packed, ad)
+        elif base is not None and base.packed is not None and _adds_values(ad, base):
+            above = self._of_bytes(base.packed, base)
+            known = OtherAd(ad, above.shape, self._numbers, above, frozenset(ad.table()))
+        else:
+            known = self._look_through(ad)
+        self._held[id(ad)] = ad, known
+
+    def _of_bytes(self, packed: bytes, ad: ClassAd) -> OtherAd:
         known = self._by_bytes.get(packed) or self._before.get(packed)
         if known is None:
             known = self._look_through(ad)
             known.ad = ad.copy()  # who gave it may write to it one day
         self._by_bytes[packed] = known
-        self._held[id(ad)] = ad, known
+        return known
 
     def release(self) -> None:
         """Whatever was held may have changed."""
@@ -143,3 +165,11 @@ class OtherAds:
             if above is not None:
                 shape.append(("", 0))
         return OtherAd(ad, self._numbers.of(tuple(shape)), self._numbers)
+
+
+def _adds_values(ad: ClassAd, base: ClassAd) -> bool:
+    """Whether an ad adds nothing to the one it is chained to but plain values of attributes that this lacks."""
+    below = base.table()
+    return all(
+        key not in below and (type(cell) in _HASHED or type(cell) is float) for key, (_, cell) in ad.table().items()
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from shared.classad.ad import ClassAd
@@ -82,6 +83,7 @@ def expression(cell: Cell) -> Expr:
     return cell if isinstance(cell, Expr) else Literal(cell)
 
 
+@lru_cache(maxsize=10_000)
 def text(term: Term) -> str:
     """A term for people."""
     if term.attribute is not None:
