@@ -16,19 +16,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgpack
 
-from shared.classad import ClassAd
-from shared.classad.quick import QuickAd
+from shared.classad.values import Value
 from shared.past_claims import Past, read_past
 
 #: States in which a slot is charged to its user: a preempting one still is (ACC-15).
 _CHARGED = ("Claimed", "Preempting")
 
 
-def charged_to(ad: ClassAd | QuickAd, *, discount_suspended: bool = False) -> str:
+class Evaluated(Protocol):
+    """What is asked for the values of attributes: an ad, say."""
+
+    def eval(self, name: str, /) -> Value: ...
+
+
+def charged_to(ad: Evaluated, *, discount_suspended: bool = False) -> str:
     """The submitter who uses the slot, or "" if nobody is charged for it.
 
     A partitionable slot is not: its dynamic slots are. discount_suspended:

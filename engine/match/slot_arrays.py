@@ -47,6 +47,15 @@ NAMES: Final = (
     "start",
     "rank",
 )
+#: What jobs' Requirements and Rank name most often, of machines and, without a scope, of jobs.
+LIKELY: Final = (
+    *("arch", "opsys", "opsysandver", "opsysmajorver", "opsysname", "microarch", "kflops", "mips", "totalcpus"),
+    *("totalmemory", "totaldisk", "totalslots", "detectedcpus", "detectedmemory", "loadavg", "condorloadavg"),
+    *("totalloadavg", "keyboardidle", "consoleidle", "filesystemdomain", "uiddomain", "hasfiletransfer", "hasdocker"),
+    *("hassingularity", "hasselfcheckpointtransfers", "hasjobdeferral", "hasmpi", "gpus", "slotid", "owner"),
+    *("remoteowner", "totaljobruntime", "requestcpus", "requestmemory", "requestdisk", "requestgpus"),
+    *("diskusage", "imagesize", "jobuniverse", "user"),
+)
 #: Who has a slot: first whoever already waits to preempt it (PRE-06), then its user.
 USER_NAMES: Final = ("PreemptingAccountingGroup", "PreemptingUser", "AccountingGroup", "RemoteUser")
 #: A heavier slot is a mistake, and infinity in an accounting record would stay there for ever.
@@ -58,6 +67,7 @@ _CLAIMED: Final = parse_expr('MY.State == "Claimed" || MY.State == "Preempting"'
 _OFFLINE: Final = parse_expr("MY.Offline =?= true")
 _LEAVING: Final = parse_expr("MY.DaemonShutdown =?= true")
 SLOT_WEIGHT: Final = AttrRef("SlotWeight", MY)
+RANK: Final = AttrRef("Rank", MY)
 
 
 class RowsMoved(Exception):
@@ -120,9 +130,8 @@ class SlotArrays:
     def wanted_when_empty(self, job: ClassAd) -> Bools:
         """(n,) bool: where the job's own Requirements would be true then, whatever the slot's are."""
         wanted = np.ones(self.size, np.bool_)
-        for each in self._emptied().conjuncts(job):
-            if each.side == OTHER_SIDE:
-                wanted[each.start : each.stop] &= each.mask
+        for each in self._emptied().conjuncts(job, side=OTHER_SIDE):
+            wanted[each.start : each.stop] &= each.mask
         self.check()
         return wanted
 

@@ -11,9 +11,11 @@ so that an update costs its reading and little more.
 from __future__ import annotations
 
 import sys
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,13 +24,17 @@ from engine.fairshare.priorities import Record
 from engine.match import cycle_attributes
 from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
 from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot, machine_of
-from engine.match.slot_arrays import HEAVIEST, NAMES, USER_NAMES, slot_weight, weights
+from engine.match.slot_arrays import HEAVIEST, LIKELY, NAMES, USER_NAMES, slot_weight, weights, whole_amount
 from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd, Expr, evaluate
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Frame, Matching, Meter, Table
-from shared.classad.expr import AttrRef
-from shared.classad.quick import QuickAd
+from shared.classad.expr import AttrRef, fold
+from shared.classad.quick import QuickAd, spellings
+from shared.classad.values import UNDEFINED, Value
+from shared.compression import AdCompressor
+from shared.consumption import PREFIX, resources
+from shared.daemon.ad_rows import Patch, StoredAd
 from shared.job_limits import parse
 from shared.natural_sort import natural_key
 
@@ -36,6 +42,12 @@ from shared.natural_sort import natural_key
 _CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")
 #: States in which somebody else has the slot, or nobody may.
 _TAKEN = ("Claimed", "Preempting", "Owner", "Drained")
+#: Kinds of resources of a machine that are foreseen before any job names them.
+_MOST_RESOURCES: Final = 20
+#: Kinds of machines that are remembered.
+_MOST_KINDS: Final = 1_000
+#: New names are put in their places one by one where they are fewer than one in so many.
+_FEW_NEW: Final = 20
 
 
 @dataclass(slots=True)
@@ -49,10 +61,25 @@ class _Pending:
     limits: str = ""  # of one job
 
 
-class _Facts(NamedTuple):
-    """What is known of a slot's ad without reading it again. user: who is charged, "": nobody."""
+#: What `_Facts` and the beginning of a cycle read of an ad by itself, before any job is met.
+_BY_ITSELF: Final = (
+    *("State", "PartitionableSlot", "Activity", "AccountingGroup", "RemoteUser", "Cpus", "RoostClaims", "RoostLook"),
+    *("MyAddress", "RoostClaimedAt", "RoostPastClaims", "Offline", "Memory", "Disk", "DaemonShutdown"),
+    *("ConcurrencyLimits", "PreemptingConcurrencyLimits", "MachineResources"),
+)
+_KEYS_BY_ITSELF: Final = tuple(map(fold, _BY_ITSELF))
+_PLAIN: Final = frozenset((bool, int, float, str))
+_WEIGHT: Final = frozenset(("slotweight",))
+_WEIGHED_BY_CPUS: Final = _WEIGHT | {"cpus"}
 
-    packed: bytes
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known of a slot's ad without reading it again. user: who is charged, "": nobody. decided: the names,
+    folded, of which all this is made; None: there are expressions among them, which may read anything."""
+
+    ad: StoredAd
+    decided: frozenset[str] | None
     room: float
     asked: int | None  # RoostClaims
     look: object  # RoostLook
@@ -65,6 +92,23 @@ class _Facts(NamedTuple):
     past: str  # RoostPastClaims
 
 
+class _Plain:
+    """Some attributes of an ad, which are no expressions."""
+
+    __slots__ = ("_cells",)
+
+    def __init__(self, names: Iterable[str], cells: Iterable[Any]) -> None:
+        self._cells = dict(zip(names, cells, strict=True))
+
+    def eval(self, name: str) -> Value:
+        cell = self._cells[name]
+        return UNDEFINED if cell is None else cell
+
+    def eval_string(self, name: str) -> str:
+        cell = self._cells[name]
+        return cell if isinstance(cell, str) else ""
+
+
 class _Ads(Mapping[str, ClassAd]):
     """The slots' ads by name, each a new object."""
 
@@ -72,7 +116,7 @@ class _Ads(Mapping[str, ClassAd]):
         self._facts = facts
 
     def __getitem__(self, name: str) -> ClassAd:
-        return ClassAd.unpack(self._facts[name].packed)
+        return ClassAd.unpack(self._facts[name].ad.read())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._facts)
@@ -88,7 +132,8 @@ class SlotTable:
     while the cycle runs in another thread.
     """
 
-    def __init__(self, config: CycleConfig | None = None) -> None:
+    def __init__(self, config: CycleConfig | None = None, compressor: AdCompressor | None = None) -> None:
+        """compressor: for `compact`."""
         self.claims: dict[str, str] = {}  # slot -> claim id
         self.pending: dict[str, list[_Pending]] = {}
         self._config = config or CycleConfig()
@@ -96,13 +141,18 @@ class SlotTable:
         self._away: dict[str, _Facts] = {}  # slots of machines that are gone: charged, and otherwise not there
         self._use: dict[str, list[float]] = {}  # submitter -> weight, slots; without what is pending
         self._counted = 0.0
+        self._compressor = compressor or AdCompressor()
+        #: By MachineResources and what weights are made of: names of the resources, and `_Facts.decided`.
+        self._all_decided: dict[tuple[str, frozenset[str]], tuple[tuple[str, ...], frozenset[str]]] = {}
+        self._resources: set[str] = set()  # MachineResources of which there are columns
+        self._loose: dict[str, None] = {}  # whose ads are not compressed yet, in the order in which they came
         self._table = new_table()
-        self._table.want(SHOWN)  # now, as later all ads would be read for it
+        self._want_columns()
         self._matching = Matching(Frame(self._table), 0.0)
         self._emptied = Matching(Frame(self._table), 0.0)
         self._as_told = Matching(self._table, 0.0)  # the same rows without what a cycle made of them
         self._orders = SortOrders()
-        self._sorted: list[tuple[str, str]] = []  # (natural name, name), in order
+        self._sorted: list[str] = []  # names in natural order
         self._fresh: set[str] = set()  # names since the last snapshot
         self._gone = False
 
@@ -112,7 +162,7 @@ class SlotTable:
 
     def packed(self, name: str) -> bytes:
         """The ad as it came. Raises KeyError."""
-        return self._facts[name].packed
+        return self._facts[name].ad.read()
 
     def startd(self, name: str) -> str:
         """The inbox of the slot's startd; "" if there is no such slot."""
@@ -132,8 +182,11 @@ class SlotTable:
         quick = QuickAd(packed)
         facts = self._read(quick, owner)
         old = self._facts.get(name)
-        self._table.put(name, packed, quick)
+        if not len(self._table):
+            self._want_of(quick)
+        self._table.put(name, facts.ad, quick)
         self._facts[name] = facts
+        self._loose[name] = None
         self._back(name)
         if old is None:
             self._fresh.add(name)
@@ -147,24 +200,64 @@ class SlotTable:
             return name not in self.pending and facts.room > 0
         return facts.room > old.room or (facts.room > 0 and facts.look != old.look)
 
+    def patch(self, name: str, patch: Patch) -> bool:
+        """Plain attributes of a slot's ad changed, that decide nothing by themselves. False, changing nothing, if there
+        is more to it, so that the ad is to be `put`."""
+        facts = self._facts.get(name)
+        if facts is None or facts.decided is None or name in self.pending:
+            return False
+        if not set(map(type, patch.changed.values())) <= _PLAIN:
+            return False
+        cells: dict[str, Any] = {}
+        for told in (dict.fromkeys(patch.removed), patch.changed):
+            for each, cell in told.items():
+                if type(each) is not str or spellings(key := fold(each)) != (each,):
+                    return False  # as nobody has written it before: it may be there twice
+                cells[key] = cell
+        if not facts.decided.isdisjoint(cells):
+            return False
+        facts.ad = facts.ad.patched(patch)
+        self._table.patch(name, facts.ad, cells)
+        self._loose[name] = None
+        return True
+
     def _read(self, ad: QuickAd, owner: str) -> _Facts:
         config = self._config
-        weight = _weight_of(ad, config)
+        weight, decided = _weight_of(ad, config)
         counts = config.poolsize_constraint is None or evaluate(config.poolsize_constraint, ad.ad()) is True
-        asked = ad.eval("RoostClaims")
+        cells = ad.cells(_KEYS_BY_ITSELF)
+        told: QuickAd | _Plain = ad
+        if decided is not None:
+            decided = self._decided(ad, cells, decided) if config.poolsize_constraint is None else None
+            told = ad if decided is None else _Plain(_BY_ITSELF, cells)
+        asked = told.eval("RoostClaims")
         return _Facts(
-            packed=ad.packed,
-            room=_room(ad),
+            ad=StoredAd(ad.packed, self._compressor),
+            decided=decided,
+            room=_room(told),
             asked=asked if isinstance(asked, int) else None,
-            look=ad.eval("RoostLook"),
-            user=charged_to(ad, discount_suspended=config.discount_suspended),
+            look=told.eval("RoostLook"),
+            user=charged_to(told, discount_suspended=config.discount_suspended),
             weight=weight,
             counted=weight if counts else 0.0,
-            startd=sys.intern(ad.eval_string("MyAddress")),
+            startd=sys.intern(told.eval_string("MyAddress")),
             owner=owner,
-            claimed_at=_moment(ad.eval("RoostClaimedAt")),
-            past=ad.eval_string("RoostPastClaims"),
+            claimed_at=_moment(told.eval("RoostClaimedAt")),
+            past=told.eval_string("RoostPastClaims"),
         )
+
+    def _decided(self, ad: QuickAd, cells: list[Any], weighed: frozenset[str]) -> frozenset[str] | None:
+        """As in `_Facts`. cells: those of _BY_ITSELF. weighed: what the weight is made of."""
+        if any(isinstance(cell, Expr) for cell in cells):
+            return None
+        key = cells[-1] if isinstance(cells[-1], str) else "", weighed
+        known = self._all_decided.get(key)
+        if known is None:
+            if len(self._all_decided) > _MOST_KINDS:
+                self._all_decided.clear()
+            keys = tuple(map(fold, key[0].replace(",", " ").split()))
+            known = self._all_decided[key] = keys, weighed.union(_KEYS_BY_ITSELF, keys)
+        return None if any(isinstance(cell, Expr) for cell in ad.cells(known[0])) else known[1]
 
     def _count(self, facts: _Facts) -> None:
         self._counted += facts.counted
@@ -227,6 +320,7 @@ class SlotTable:
 
     def _take_out(self, name: str) -> None:
         self._table.remove(name)
+        self._loose.pop(name, None)
         self._fresh.discard(name)
         self._gone = True
         self.pending.pop(name, None)
@@ -274,13 +368,36 @@ class SlotTable:
 
     def flush(self) -> None:
         """Bring the columns up to date with what was put and dropped since the last time: some 20 us a slot."""
-        if not len(self._table):  # later each new column has all ads read
-            knobs = cycle_attributes.names_of(self._table, self._config, ())
-            self._table.want([*NAMES, *map(str.lower, USER_NAMES), *knobs])
+        if not len(self._table):
+            self._want_columns()
         try:
             self._table.flush()
         except PackedError:
             self._table.flush()  # cannot be, as `put` has read it; the rest is carried out
+
+    def _want_columns(self) -> None:
+        """Have columns of what every cycle looks at, and of what jobs name; later each new column has all ads read."""
+        knobs = cycle_attributes.names_of(self._table, self._config, ())
+        self._table.want([*SHOWN, *NAMES, *map(str.lower, USER_NAMES), *knobs, *LIKELY])
+
+    def _want_of(self, ad: QuickAd) -> None:
+        """Likewise of the resources of a machine, and of what its policies refer to."""
+        text = ad.eval_string("MachineResources")
+        if text not in self._resources and len(self._resources) < _MOST_KINDS:
+            self._resources.add(text)
+            keys = [fold(name) for name in resources(ClassAd({"MachineResources": text}))[:_MOST_RESOURCES]]
+            self._table.want([each for key in keys for each in (key, whole_amount(key), fold(PREFIX) + key)])
+
+    def compact(self, most: int) -> list[str]:
+        """Compress up to so many ads, those first that came first; whose. Some 6 us each. None where there is no
+        dictionary yet."""
+        if not self._compressor.current:
+            return []
+        names = list(islice(self._loose, most))
+        for name in names:
+            del self._loose[name]
+            self._facts[name].ad.stored()
+        return names
 
     def snapshot(
         self,
@@ -340,13 +457,15 @@ class SlotTable:
         if known is not None and not self._gone and not self._fresh:
             return known
         if self._gone:
-            self._sorted = [pair for pair in self._sorted if pair[1] in self._facts and pair[1] not in self._fresh]
+            self._sorted = [name for name in self._sorted if name in self._facts and name not in self._fresh]
             self._gone = False
-        if self._fresh:
-            self._sorted += [(natural_key(name), name) for name in self._fresh]
-            self._sorted.sort()
-            self._fresh.clear()
-        place = {name: index for index, (_, name) in enumerate(self._sorted)}
+        if len(self._fresh) * _FEW_NEW < len(self._sorted):
+            for name in self._fresh:
+                insort(self._sorted, name, key=_in_order)
+        else:
+            self._sorted = sorted([*self._sorted, *self._fresh], key=_in_order)
+        self._fresh.clear()
+        place = {name: index for index, name in enumerate(self._sorted)}
         return np.fromiter((place[key] for key in keys), np.int64, len(keys))
 
     def charged(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
@@ -384,25 +503,30 @@ class SlotTable:
             return
         for where in (self._facts, self._away):
             for name, old in list(where.items()):
-                facts = where[name] = self._read(QuickAd(old.packed), old.owner)
+                facts = where[name] = self._read(QuickAd(old.ad.read()), old.owner)
                 self._forget(old)
                 self._count(facts)
         # What was `_counted` of those that are away is not.
         self._counted = sum(facts.counted for facts in self._facts.values())
 
 
-def _weight_of(ad: QuickAd, config: CycleConfig) -> float:
-    """`slot_weight`; mostly SlotWeight is a number, or the name of another attribute that is one."""
-    if config.use_slot_weights and not config.force_slot_weight:
+def _weight_of(ad: QuickAd, config: CycleConfig) -> tuple[float, frozenset[str] | None]:
+    """`slot_weight`, and of which attributes it is made, as far as that is known; mostly SlotWeight is a number, or the
+    name of another attribute that is one."""
+    if not config.use_slot_weights:
+        return 1.0, frozenset()
+    if not config.force_slot_weight:
+        names = _WEIGHT
         cell = ad.get("slotweight")
         if isinstance(cell, AttrRef) and cell.scope is None and not cell.absolute:
+            names = _WEIGHED_BY_CPUS if cell.key == "cpus" else _WEIGHT | {cell.key}
             cell = ad.get(cell.key)
         if type(cell) in (int, float) and 0 <= cell <= HEAVIEST:  # type: ignore[operator]
-            return float(cell)  # type: ignore[arg-type]
-    return slot_weight(ad.ad(), config)
+            return float(cell), names  # type: ignore[arg-type]
+    return slot_weight(ad.ad(), config), None
 
 
-def _room(ad: QuickAd) -> float:
+def _room(ad: QuickAd | _Plain) -> float:
     """A rough measure of what a slot can take: more than before means a cycle may find something."""
     if ad.eval_string("State") in _TAKEN:
         return 0.0
@@ -416,9 +540,13 @@ def _moment(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 < value < 1e11 else None
 
 
+def _in_order(name: str) -> tuple[str, str]:
+    return natural_key(name), name
+
+
 def places(names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """(n,) int64: each name's place in natural order; names that differ in leading zeros only go by the plain name."""
-    order = sorted(range(len(names)), key=lambda index: (natural_key(names[index]), names[index]))
+    order = sorted(range(len(names)), key=lambda index: _in_order(names[index]))
     place = np.empty(len(names), np.int64)
     place[order] = np.arange(len(names))
     return place

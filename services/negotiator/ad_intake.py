@@ -18,6 +18,7 @@ been under way for the shortest time tells it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.classad.budget import Budget, ads_of, present
 from shared.classad.quick import QuickAd
 from shared.classad.references import decided_by
-from shared.daemon.ad_rows import Patch
+from shared.daemon.ad_rows import BadAd, Patch
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock
 from shared.daemon.offline_ads import is_offline
@@ -85,6 +86,7 @@ class AdIntake:
         self._unreadable = unreadable
         self._owners: dict[str, str] = {}  # slot -> daemon
         self.absent: set[str] = set()  # daemons that are gone: their slots are kept out of the table
+        self._behind: set[str] = set()  # slots whose last ad could not be taken in
         self._unsteady: set[str] = set()  # slots that the constraint leaves out now, and may let in later
         self.claim_charges = ClaimCharges()
         self.clock_offsets = ClockOffsets()
@@ -102,19 +104,26 @@ class AdIntake:
         owner = self._owners.get(slot, daemon)
         return owner if self._ads.row("Machine", owner, slot) is not None else daemon
 
-    def apply(self, daemon: str, changed: Iterable[str], gone: Iterable[str]) -> IntakeResult:
-        """Take in a daemon's slots: those whose ad is new or changed, and those that are no more."""
+    def apply(
+        self, daemon: str, changed: Iterable[str] | Mapping[str, Patch | None], gone: Iterable[str]
+    ) -> IntakeResult:
+        """Take in a daemon's slots: those whose ad is new or changed, with what changed where that is all of it, and
+        those that are no more."""
         result = IntakeResult()
         budget = ads_of(daemon)
         told = False
+        patches: Mapping[str, Patch | None] = changed if isinstance(changed, Mapping) else {}
         for name in changed if daemon not in self.absent else ():
             row = self._ads.row("Machine", daemon, name)
             if row is None or self.owner(name, daemon) != daemon:
                 continue
             try:
                 with budget.open():
-                    result.freed |= self._apply(daemon, name, row.packed(), self.clock_offsets.offset(daemon))
+                    offset, patch = self.clock_offsets.offset(daemon), patches.get(name)
+                    if patch is None or not self._apply_patch(daemon, name, patch, offset):
+                        result.freed |= self._apply(daemon, name, row.packed(), offset)
             except (ValueError, RecursionError) as error:
+                self._behind.add(name)
                 if not told:  # of a machine whose ads are too dear once for all of them
                     self._unreadable("Machine", daemon, name, error)
                 told = bool(budget.spent)
@@ -135,6 +144,7 @@ class AdIntake:
         """A slot is none of ours any more."""
         self._reevaluation.forget(name)
         self._unsteady.discard(name)
+        self._behind.discard(name)
         self._table.drop(name)
         self.claim_charges.slot_dropped(name, self._clock.now())
 
@@ -163,6 +173,24 @@ class AdIntake:
         budget = present()
         if budget is not None and not self._affordable(name, budget):
             raise TooDear(f"{budget.what}: their expressions take too long ({budget.spent}); they match nothing")
+        self._behind.discard(name)
+        self._charge(name, offset)
+        return freed
+
+    def _apply_patch(self, daemon: str, name: str, patch: Patch, offset: float) -> bool:
+        """Take in what changed in a slot's ad; False, with nothing changed, where the whole ad has to be looked at."""
+        settings = self.policy.settings
+        if settings.negotiator_slot_constraint is not None or settings.startd_ad_reeval_expr is not None:
+            return False
+        if self._owners.get(name) != daemon or name in self._behind or self.policy.match_exprs.exprs:
+            return False
+        if not self._table.patch(name, patch):
+            return False
+        self._charge(name, offset)
+        return True
+
+    def _charge(self, name: str, offset: float) -> None:
+        """Have a slot that is in the table charged."""
         user, weight, claimed_at, past = self._table.use(name)
         self.claim_charges.slot_seen(
             name,
@@ -170,11 +198,10 @@ class AdIntake:
             weight=weight,
             claimed_at=claimed_at,
             past=past,
-            now=now,
+            now=self._clock.now(),
             offset=offset,
             by_cpus=self.policy.cycle.use_slot_weights,
         )
-        return freed
 
     def _affordable(self, name: str, budget: Budget) -> bool:
         """Whether what a cycle evaluates of a slot by itself, and what was evaluated so far, fits into the budget."""
@@ -183,6 +210,16 @@ class AdIntake:
         for attribute in names:
             ad.eval(attribute)  # beyond the budget that costs nothing
         return not budget.spent
+
+    def compact(self, most: int) -> int:
+        """Compress up to so many of the slots' ads that came since the last time; how many were. Some 15 us each."""
+        names = self._table.compact(most)
+        for name in names:
+            row = self._ads.row("Machine", self._owners.get(name, ""), name)
+            if row is not None:
+                with contextlib.suppress(BadAd):  # it was told when the ad came
+                    row.stored()
+        return len(names)
 
     def vanished(self, daemon: str) -> int:
         """A daemon is gone (COL-11): nobody gets its slots, and who has one goes on being charged for it, until the

@@ -10,6 +10,7 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
@@ -29,6 +30,7 @@ from services.negotiator.settings import LastCycle, next_start, read_request_lis
 from shared.bus.api import Exchange, NotAllowed, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
+from shared.compression import AdCompressor
 from shared.config import Config, ConfigError
 from shared.cooperative import Yielder
 from shared.daemon.ad_rows import BadAd
@@ -48,7 +50,7 @@ from shared.messages.events import DaemonGone
 from shared.messages.had import Following, Lead, StepDown
 from shared.messages.negotiation import GetPriorities, ImportAccounts, Reschedule, SetPriority
 from shared.state import keys
-from shared.state.ads import StoredGroup, load_ads, load_claims, load_groups
+from shared.state.ads import StoredGroup, load_ads, load_claims, load_dictionaries, load_groups
 from shared.state.api import StaleEpoch
 from shared.stored_versions import ACCOUNTING
 
@@ -56,11 +58,17 @@ from shared.stored_versions import ACCOUNTING
 MOST_STATISTICS = 101
 #: Slots of one message from which on the table takes them in at once: the next cycle need not.
 _MANY = 100
+#: Slots that are taken in at once where all of them are.
+_MOST_AT_ONCE = 2_000
 #: A daemon of which something was missed is asked for all its ads at most this often (s).
 ASK_AGAIN_S = 0.5
 #: A wall clock that gains so many seconds on the time that passed was set: nobody used anything meanwhile.
 SET_S = 1.0
 _MOST_ASKED = 10_000
+#: Ads that are compressed in one go on the event loop.
+_COMPACTED = 100
+#: How often (s) it is looked whether there is a dictionary to compress with, until there is one.
+_DICTIONARY_S = 60.0
 #: Settings that say which slots are taken in, and how.
 _ABOUT_SLOTS = ("negotiator_slot_constraint", "startd_ad_reeval_expr")
 #: Trigger of a cycle: slots have room that they had not before.
@@ -99,11 +107,12 @@ class Negotiator(Daemon):
         )
         self.accountant_rpc = AccountantRpc(context, self.name, self.accountant)
         self.schedd_client = ScheddClient(context, read_request_lists(settings, context.config))
-        self.table = SlotTable(self.policy.cycle)
+        self.compressor = AdCompressor()
+        self.table = SlotTable(self.policy.cycle, self.compressor)
         self.cycle_runner = CycleRunner(
             context, self.policy, self.table, self.accountant, self.schedd_client, self._charge
         )
-        self.ads = AdTable(float(settings.classad_lifetime))
+        self.ads = AdTable(float(settings.classad_lifetime), self.compressor)
         self.ad_intake = AdIntake(self.policy, self.ads, self.table, context.clock, self._unreadable)
         self.analyze_rpc = AnalyzeRpc(context.clock, self.ads, self.ad_intake.owner, self.ad_intake.absent)
         self.advertiser = Advertiser(context, "Negotiator")
@@ -139,6 +148,7 @@ class Negotiator(Daemon):
         self._active_epoch = 0  # in which it was made
         self._started = int(context.clock.now())
         self._asked: dict[tuple[str, str], float] = {}  # daemon and type: when it was asked for all ads, monotonic
+        self._dictionary_at = 0.0  # monotonic: when to look for a dictionary again
         self._ended: list[EndedChange] = []  # changes for a while that are over, not told yet
         self._report_problems()
 
@@ -342,7 +352,8 @@ class Negotiator(Daemon):
         for taken in self.ad_intake.apply_all():
             whole.add(taken)
             unsettled += taken.slots
-            if unsettled >= _MANY:
+            # New rows cost a copy of all columns, so fewer times the more there are; so many take some 30 ms.
+            if unsettled >= min(_MOST_AT_ONCE, max(_MANY, len(self.table.ads) // 16)):
                 self.cycle_runner.flush_slots()
                 unsettled = 0
             await asyncio.sleep(0)
@@ -439,7 +450,7 @@ class Negotiator(Daemon):
         """Read slots, claims and submitters from Redis; what the bus brought since stays where it is newer."""
         store = self.context.store
         for my_type in ("Machine", "Submitter"):
-            for stored in await load_ads(store, my_type):
+            for stored in await load_ads(store, my_type, self.compressor):
                 self._load_group(stored)
         self.table.claims = {**await load_claims(store), **self.table.claims}
         await self._apply_all_slots()
@@ -459,7 +470,8 @@ class Negotiator(Daemon):
         """Take the ads of sleeping machines as the collector keeps them, with the time for which it does."""
         silent = self.ad_intake.sleeping_daemons(self.context.clock.now())
         if silent:
-            for stored in await load_groups(self.context.store, [("Machine", daemon) for daemon in silent]):
+            of_silent = [("Machine", daemon) for daemon in silent]
+            for stored in await load_groups(self.context.store, of_silent, self.compressor):
                 known = self.ads.group("Machine", stored.daemon)
                 gone = set(known.rows) - stored.ads.keys() if known is not None else set()
                 self.ads.remove("Machine", stored.daemon)
@@ -635,7 +647,19 @@ class Negotiator(Daemon):
             else:
                 await self.accountant_rpc.withdraw()
             await self.advertiser.publish({self.name: self._ad()})
+            await self._compact()
             await self.context.clock.sleep(min(5.0, max(0.1, float(self.policy.settings.negotiator_update_interval))))
+
+    async def _compact(self) -> None:
+        """Keep the ads that came since the last time compressed, with a collector's dictionary."""
+        now = self.context.clock.monotonic()
+        if not self.compressor.current and now >= self._dictionary_at:
+            self._dictionary_at = now + _DICTIONARY_S
+            with contextlib.suppress(RetryableError):
+                await load_dictionaries(self.context.store, self.compressor)
+        yielder = Yielder()
+        while self.ad_intake.compact(_COMPACTED):
+            await yielder.yield_if_due()
 
     def _ad(self) -> ClassAd:
         ad = ClassAd()

@@ -97,6 +97,13 @@ class StoredAd:
         elif len(self._held[1]) >= MAX_PATCHES:
             self.packed()
 
+    def patched(self, patch: Patch) -> StoredAd:
+        """The ad with a patch, as another one; this one stays as it is."""
+        other = StoredAd.__new__(StoredAd)
+        other._held, other._compressor, other.lifetime_s = self._held, self._compressor, self.lifetime_s
+        other.apply(patch)
+        return other
+
     def packed(self) -> bytes:
         """The whole ad as it is now. Raises BadAd when what came was none."""
         held = self._held

@@ -25,6 +25,7 @@ from shared.classad.cells import Cell, PackedText, as_expr, parse_text
 from shared.classad.compiled.plan import Unplannable
 from shared.classad.expr import Expr, Literal
 from shared.classad.operators import fold_string
+from shared.classad.unparse import unparse
 from shared.classad.values import ERROR, UNDEFINED, Value
 
 UNDEF: Final = 0
@@ -54,6 +55,7 @@ class Codes:
         self.texts: list[str] = []
         self.folded: list[int] = []  # by the code of a text, the code of its lower case
         self.exprs: list[Expr] = []
+        self._expr_texts: dict[int, str] = {}
         self._text_codes: dict[str, int] = {}
         self._expr_codes: dict[int, int] = {}
 
@@ -82,6 +84,13 @@ class Codes:
         expr = as_expr(cell)
         self._expr_codes.setdefault(id(expr), len(self.exprs))
         self.exprs.append(expr)
+
+    def expr_text(self, code: int) -> str:
+        """An expression for people."""
+        text = self._expr_texts.get(code)
+        if text is None:
+            text = self._expr_texts[code] = unparse(self.exprs[code])
+        return text
 
     def expr(self, expr: Expr) -> int:
         """The code of an expression (of this very tree)."""
@@ -224,16 +233,22 @@ class Column:
 
     def differs(self, rows: NDArray[np.intp], new: Column) -> Mask:
         """(m,) bool: where some rows of this column and the m rows of another are not the same, bit by bit."""
-        mine = self.taken(rows)
         if (self.exact is None) != (new.exact is None):
             return np.ones(len(rows), np.bool_)
-        other: Mask = (mine.tag != new.tag) | (mine.code != new.code) | (_bits(mine.number) != _bits(new.number))
-        if mine.exact is not None and new.exact is not None:
-            other |= (mine.exact != new.exact) & (mine.tag == INT)
+        tag = self.tag[rows]
+        other: Mask = tag != new.tag
+        if not (_is_repeated(self.code) and _is_repeated(new.code)):
+            other |= self.code[rows] != new.code
+        if not (_is_repeated(self.number) and _is_repeated(new.number)):
+            other |= _bits(self.number[rows]) != _bits(new.number)
+        if self.exact is not None and new.exact is not None:
+            other |= (self.exact[rows] != new.exact) & (tag == INT)
         return other
 
     def put(self, rows: NDArray[np.intp], new: Column) -> None:
-        """Write the rows of another column over some rows of this one. O(rows), and O(n) to count the tags."""
+        """Write the rows of another column over some rows of this one. O(rows), and O(n) to count the tags where they
+        change."""
+        same = np.array_equal(self.tag[rows], new.tag)
         self.tag[rows] = new.tag
         self.number = _put(self.number, rows, new.number)
         self.code = _put(self.code, rows, new.code)
@@ -244,7 +259,8 @@ class Column:
             new.widen()
             assert new.exact is not None
             self.exact[rows] = new.exact
-        self.count()
+        if not same:
+            self.count()
 
     def taken(self, rows: NDArray[np.intp]) -> Column:
         """The rows in another order, or fewer."""
@@ -257,6 +273,15 @@ class Column:
             exact,
             self.tags,
         )
+        column.count()
+        return column
+
+    def first(self, rows: int) -> Column:
+        """So many first rows, not to be written to."""
+        if rows == len(self.tag):
+            return self
+        exact = None if self.exact is None else self.exact[:rows]
+        column = Column(self.tag[:rows], self.number[:rows], self.code[:rows], self.folded[:rows], exact, 0)
         column.count()
         return column
 

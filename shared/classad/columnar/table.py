@@ -78,6 +78,7 @@ class Table:
         self._rows: dict[str, int] = {}
         self._queue: dict[str, bytes | Source | None] = {}
         self._picked: dict[str, tuple[tuple[str, ...], Sequence[Any]]] = {}  # of queued ads, the cells of columns
+        self._patched: dict[str, dict[str, Any]] = {}  # of queued ads of which only these cells changed
         self._wanted: tuple[str, ...] = ()
         self._shapes: dict[
             str, NDArray[np.int32]
@@ -118,14 +119,32 @@ class Table:
         chained parent) do not come along. `read`: the packed bytes, where somebody has read them already: that saves
         `flush` to do it."""
         self._queue[key] = ad.pack() if isinstance(ad, ClassAd) else ad
+        self._patched.pop(key, None)
         if read is None:
             self._picked.pop(key, None)
             return
+        if not self._keys and len(self._queue) < PREVIEW:
+            self.want(sorted(self._wanted_by([read.packed])))
         names = self._plain_names()
         self._picked[key] = (names, read.cells(names))
         if not self.special and read.has_any(_SPECIAL):
             self.special = True
             self.meaning += 1
+
+    def patch(self, key: str, ad: Source, cells: Mapping[str, Any]) -> None:
+        """Queue what changed in an ad that is here, or queued. ad: all of it, as it is now; cells: by folded name, None
+        where an attribute is no more; no expressions."""
+        if not self.special and not _SPECIAL.isdisjoint(cells):
+            self.special = True
+            self.meaning += 1
+        if key not in self._queue:
+            self._patched[key] = dict(cells)
+        elif key in self._patched:
+            self._patched[key].update(cells)
+        elif key in self._picked:
+            names, read = self._picked[key]
+            self._picked[key] = names, [cells.get(name, cell) for name, cell in zip(names, read, strict=True)]
+        self._queue[key] = ad
 
     def fill(
         self,
@@ -187,6 +206,7 @@ class Table:
         """Queue the removal of an ad; nothing if there is none."""
         self._queue[key] = None
         self._picked.pop(key, None)
+        self._patched.pop(key, None)
 
     def flush(self) -> int:
         """Carry out what is queued and return how many rows changed.
@@ -196,7 +216,9 @@ class Table:
         all columns besides.
         """
         queue = self._queue
-        changed = {key: ad for key, ad in queue.items() if ad is not None and key in self._rows}
+        patched = self._patched
+        known = {key: ad for key, ad in queue.items() if ad is not None and key in self._rows}
+        changed = {key: ad for key, ad in known.items() if key not in patched}
         added = {key: ad for key, ad in queue.items() if ad is not None and key not in self._rows}
         removed = [self._rows[key] for key, ad in queue.items() if ad is None and key in self._rows]
         fresh = [*changed.values(), *added.values()]
@@ -204,24 +226,32 @@ class Table:
             if added:
                 self.want(sorted(self._wanted_by(list(added.values())[:PREVIEW])))
             names = self._plain_names()
-            new = self._read_queued([*changed, *added], fresh, names)
+            new = self._read_queued([*changed, *added], fresh, names) if fresh else {}
         except PackedError:
             raise self._without_bad() from None
+        parts = self._cells_patched()
+        for key, ad in known.items():
+            self._ads[self._rows[key]] = ad
+        size = len(known) + len(added) + len(removed)
         queue.clear()
         self._picked.clear()
-        if not (fresh or removed):
+        self._patched = {}
+        if not size:
             return 0
         self.version += 1
         self._look_at_meaning(new)
+        for name, _, part in parts:
+            self._look_at_meaning({name: part})
         shaped = list(self._shapes)
         reshaped = bool(added or removed)
         if reshaped:
             self._forget_shapes()
             self.companions.clear()
         if changed:
-            reshaped = (
-                self._change(changed, {name: new[name].taken(np.arange(len(changed))) for name in names}) or reshaped
-            )
+            rows = np.array([self._rows[key] for key in changed], dtype=np.intp)
+            parts += [(name, rows, new[name].first(len(changed))) for name in names]
+        if parts:
+            reshaped = self._change(parts) or reshaped
         if added:
             tail = np.arange(len(changed), len(fresh))
             for name in names:
@@ -237,7 +267,21 @@ class Table:
         if reshaped:
             self._reshape(shaped)
             self._forget_changes()
-        return len(fresh) + len(removed)
+        return size
+
+    def _cells_patched(self) -> list[tuple[str, NDArray[np.intp], Column]]:
+        """What is queued as patches: columns, rows, and what is to be there."""
+        found: dict[str, tuple[list[int], list[Any]]] = {}
+        for key, cells in self._patched.items():
+            row = self._rows[key]
+            for name, cell in cells.items():
+                if name in self.columns:
+                    rows, values = found.setdefault(name, ([], []))
+                    rows.append(row)
+                    values.append(cell)
+        return [
+            (name, np.array(rows, np.intp), Column.of(values, self.codes)) for name, (rows, values) in found.items()
+        ]
 
     def _look_at_meaning(self, new: dict[str, Column]) -> None:
         """Notice new versions of rows for which plans would be others."""
@@ -253,23 +297,20 @@ class Table:
             if was_absent or (part.tags and not len(column.tag)):
                 self.meaning += 1
 
-    def _change(self, changed: dict[str, bytes | Source], new: dict[str, Column]) -> bool:
-        """Write new versions of rows; whether expressions changed."""
-        rows = np.array([self._rows[key] for key in changed], dtype=np.intp)
+    def _change(self, parts: Iterable[tuple[str, NDArray[np.intp], Column]]) -> bool:
+        """Write new cells of columns, in these rows; whether expressions changed."""
         reshaped = False
         written: dict[str, NDArray[np.intp]] = {}
-        for name, part in new.items():
+        for name, rows, part in parts:
             column = self.columns[name]
             other = column.differs(rows, part)
             if not other.any():
                 continue
             if name in self._shapes or name in self._unshapely:
                 reshaped = reshaped or bool(np.any(other & ((column.tag[rows] == OTHER) | (part.tag == OTHER))))
-            written[name] = rows[other]
+            written[name] = np.concatenate((written[name], rows[other])) if name in written else rows[other]
             column.put(rows, part)
         self._note_changes(written)
-        for key, packed in changed.items():
-            self._ads[self._rows[key]] = packed
         return reshaped
 
     def _without_bad(self) -> PackedError:
@@ -284,6 +325,7 @@ class Table:
         for key in bad:
             del self._queue[key]
             self._picked.pop(key, None)
+            self._patched.pop(key, None)
         key, first = next(iter(bad.items()))
         return PackedError(f"{len(bad)} of the ads can not be read, the first is {key}: {first}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 
 from engine.match.slot_table import SlotTable
@@ -9,9 +10,9 @@ from engine.policy import Policy, read_policy
 from services.negotiator.ad_intake import AdIntake
 from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
-from shared.daemon.ad_rows import difference
-from shared.daemon.ad_table import AdTable
-from shared.messages.ads import AdUpdate
+from shared.daemon.ad_rows import difference, pack
+from shared.daemon.ad_table import AdTable, Outcome
+from shared.messages.ads import AdDelta, AdUpdate
 from tests.spec import spec
 
 NOW = 1_000_000_000.0
@@ -124,6 +125,67 @@ def test_a_constraint_on_plain_values_is_asked_about_new_ads_alone() -> None:
     desk.slot("small@a", "startd@a", Cpus=4)
     desk.slot("large@c", "startd@c", Cpus=8)
     assert list(desk.ad_intake.apply_constraint()) == []
+
+
+def changed(desk: Desk, base: int, changes: dict[str, object], *removed: str) -> None:
+    """The startd tells what changed in the ad of its slot."""
+    delta = AdDelta(
+        my_type="Machine",
+        daemon=EP,
+        start_time=1,
+        base=base,
+        sequence=base + 1,
+        names=["s@ep"],
+        changes=[pack(changes)],
+        removed_attrs=[list(removed)],
+    )
+    change = desk.ads.apply(delta, desk.clock.now())
+    assert change.outcome is Outcome.APPLIED
+    desk.ad_intake.apply(EP, change.updated, change.removed)
+
+
+def as_told(desk: Desk) -> bool:
+    """Whether the slot table has what the startd said."""
+    row = desk.ads.row("Machine", EP, "s@ep")
+    assert row is not None
+    desk.table.flush()
+    columns, codes = desk.table.table.columns, desk.table.table.codes
+    told = ClassAd.unpack(row.packed())
+    return desk.table.ads["s@ep"] == told and all(
+        columns[key].cell(0, codes) == told.find(key) for key in ("loadavg", "state", "cpus", "start")
+    )
+
+
+def test_what_a_startd_says_has_changed_is_taken_in() -> None:
+    desk = Desk()
+    desk.slot(LoadAvg=0.5, State="Unclaimed", Start=parse_expr("true"), Hat="red")
+    assert as_told(desk)
+    changed(desk, 1, {"LoadAvg": 0.7})
+    changed(desk, 2, {"LoadAvg": 0.8, "KeyboardIdle": 3}, "Hat")
+    assert as_told(desk)
+    changed(desk, 3, {"State": "Claimed", "RemoteUser": "eve@p"})
+    assert desk.table.in_use(desk.policy.cycle) == {"eve@p": (1.0, 1)}
+    assert as_told(desk)
+    changed(desk, 4, {"Teapot": 0.1})
+    changed(desk, 5, {"teapot": 0.1}, "Teapot")  # in another spelling
+    changed(desk, 6, {"Teapot": 0.2})  # there are two of them now
+    assert desk.ads.row("Machine", EP, "s@ep").attributes()["teapot"] == 0.1
+    assert as_told(desk)
+
+
+def test_what_changed_in_an_ad_that_could_not_be_read_is_not_taken_for_all_of_it() -> None:
+    desk = Desk()
+    desk.slot(LoadAvg=0.5, State="Unclaimed", Start=parse_expr("true"))
+    bad = msgpack.ExtType(1, b"1 +")
+    changed(desk, 1, {"Start": bad, "State": "Claimed", "RemoteUser": "eve@p"})
+    assert len(desk.refused) == 1
+    changed(desk, 2, {"LoadAvg": 0.6})
+    assert len(desk.refused) == 2
+    assert desk.table.ads["s@ep"]["LoadAvg"] == 0.5
+    changed(desk, 3, {"Start": True})
+    changed(desk, 4, {"LoadAvg": 0.7})
+    assert len(desk.refused) == 2
+    assert as_told(desk)
 
 
 @spec("NEG-06")

@@ -17,6 +17,8 @@ from engine.match.model import CycleConfig, Request, Result
 from engine.match.slot_table import SlotTable
 from engine.match.sort_orders import SortOrders, best
 from shared.classad import ClassAd
+from shared.compression import AdCompressor, train_dictionary
+from shared.daemon.ad_rows import difference
 from tests.unit.negotiator.outcomes import outcome_of
 from tests.unit.negotiator.plain_cycle import plain_negotiate
 from tests.unit.negotiator.pools import NOW, Pool, ad, random_pool
@@ -42,6 +44,25 @@ def put(table: SlotTable, slot: dict[str, str]) -> None:
     name = slot["Name"].strip('"')
     table.put(name, ad(slot).pack())
     table.claims[name] = "claim"
+
+
+def tell(table: SlotTable, slot: dict[str, str]) -> bool:
+    """As a negotiator hears of a change; whether what changed was enough."""
+    name = slot["Name"].strip('"')
+    enough = table.patch(name, difference(table.packed(name), ad(slot).pack()))
+    if not enough:
+        put(table, slot)
+    return enough
+
+
+@pytest.fixture(scope="module")
+def compressor() -> AdCompressor:
+    ads = [ad(slot).pack() for seed in range(100) for slot in random_pool(seed).slots]
+    dictionary = train_dictionary(ads, 70000)
+    assert dictionary is not None
+    made = AdCompressor()
+    made.add(70000, dictionary, 1.0)
+    return made
 
 
 def decided(table: SlotTable, pool: Pool, config: CycleConfig, now: float) -> Result:
@@ -76,25 +97,28 @@ def changed(rng: random.Random, slots: list[dict[str, str]], seed: int) -> Itera
 
 
 @pytest.mark.parametrize("first", range(5010, 5030, 10))
-def test_a_negotiator_of_many_cycles_decides_as_a_new_one(first: int) -> None:
+def test_a_negotiator_of_many_cycles_decides_as_a_new_one(first: int, compressor: AdCompressor) -> None:
+    enough = 0
     for seed in range(first, first + 10):
         pool, rng = random_pool(seed), random.Random(seed)
         config = pool.cycle_config()
         slots = list(pool.slots)
-        kept = SlotTable(config)
+        kept = SlotTable(config, compressor)
         for slot in slots:
             put(kept, slot)
         for cycle in range(CYCLES):
+            kept.compact(rng.choice((0, len(slots) // 2, len(slots))))
             now = NOW + rng.choice((0, 0, 7, 60)) * cycle
             new = SlotTable(config)
             for slot in slots:
                 put(new, slot)
             assert told(decided(kept, pool, config, now)) == told(decided(new, pool, config, now)), (seed, cycle)
             for index in changed(rng, slots, seed + 100_000 + cycle):
-                put(kept, slots[index])
+                enough += tell(kept, slots[index])
             if rng.random() < 0.3:
                 pool = replace(pool, asks=[*pool.asks[1:], *random_pool(seed + cycle + 1).asks[:1]])
                 pool = replace(pool, asks=[ask for ask in pool.asks if ask["submitter"] in pool.records] or pool.asks)
+    assert enough
 
 
 @pytest.mark.parametrize("seed", range(6000, 6010))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.match.model import CycleConfig, Matched, Request
 from engine.match.slot_table import SlotTable
 from shared.classad import ClassAd, parse_expr
+from shared.compression import AdCompressor, train_dictionary
+from shared.daemon.ad_rows import difference
 
 CONFIG = CycleConfig()
 NAME = "slot1@ep"
@@ -116,3 +120,87 @@ def test_a_slot_that_asks_to_be_looked_at_again_is_unless_it_is_taken() -> None:
     assert table.put(NAME, looked(8, 2))
     assert not table.put(NAME, looked(0, 3))
     assert table.put(NAME, looked(8, 3))
+
+
+def plain(**more: object) -> ClassAd:
+    """As an execution point says it: SlotWeight is the name of another attribute, START an expression."""
+    made = ClassAd(
+        {"Name": NAME, "State": "Unclaimed", "Cpus": 2, "Memory": 512, "MachineResources": "Cpus Memory gpus"}
+    )
+    made["SlotWeight"], made["Start"] = parse_expr("Cpus"), parse_expr("LoadAvg < 0.5")
+    made["Requirements"] = parse_expr("START")
+    made.update(more)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changed", "enough"),
+    [
+        ({"LoadAvg": 0.3}, True),
+        ({"Arch": "aarch64", "HasTea": True}, True),
+        ({"HasTea": None}, True),  # gone, as far as it was there
+        ({"State": "Claimed", "RemoteUser": "eve@pool"}, False),
+        ({"Cpus": 1}, False),  # a weight
+        ({"gpus": 1}, False),  # a resource
+        ({"LoadAvg": 0.3, "RoostClaims": 4}, False),
+        ({"Start": parse_expr("LoadAvg < 0.4")}, False),
+    ],
+)
+def test_what_changed_in_an_ad_is_enough_where_it_decides_nothing_by_itself(
+    changed: dict[str, object], enough: bool
+) -> None:
+    table, before, after = SlotTable(CONFIG), plain(HasTea=False, LoadAvg=0.9), plain(HasTea=False, LoadAvg=0.9)
+    for name, value in changed.items():
+        if value is None:
+            del after[name]
+        else:
+            after[name] = value
+    table.put(NAME, after)  # names that nobody has written before have ads looked at whole
+    table.put(NAME, before)
+    for flushed in (False, True):
+        if flushed:
+            table.flush()
+        assert table.patch(NAME, difference(before.pack(), after.pack())) is enough
+        assert ClassAd.unpack(table.packed(NAME)) == (after if enough else before)
+    table.flush()
+    columns = {name: column.cell(0, table.table.codes) for name, column in table.table.columns.items()}
+    expected = after if enough else before
+    assert all(cell == expected.find(name) for name, cell in columns.items() if name in ("loadavg", "arch", "state"))
+
+
+def test_what_changed_is_not_enough_for_a_slot_with_a_match_on_its_way_or_none_that_is_known() -> None:
+    before = plain(LoadAvg=0.9)
+    table, patch = SlotTable(CONFIG), difference(before.pack(), plain(LoadAvg=0.1).pack())
+    assert not table.patch(NAME, patch)
+    table.put(NAME, before)
+    assert table.patch(NAME, patch)
+    table.matched(match(1), until=100.0)
+    assert not table.patch(NAME, patch)
+
+
+def test_an_ad_of_which_an_expression_decides_has_to_be_looked_at_whole() -> None:
+    table = SlotTable(CONFIG)
+    table.put(NAME, plain(Memory=parse_expr("1024 * Detected")))
+    assert not table.patch(NAME, difference(plain().pack(), plain(LoadAvg=0.1).pack()))
+
+
+def test_ads_are_the_same_when_they_were_compressed() -> None:
+    ads = {f"slot1@ep{number}": plain(Name=f"slot1@ep{number}", Number=number) for number in range(200)}
+    dictionary = train_dictionary([each.pack() for each in ads.values()], 70000)
+    assert dictionary is not None
+    compressor = AdCompressor()
+    table = SlotTable(CONFIG, compressor)
+    for name, each in ads.items():
+        table.put(name, each)
+    assert table.compact(10) == []  # with what?
+    compressor.add(70000, dictionary, 1.0)
+    assert len(table.compact(150)) == 150
+    table.flush()
+    assert len(table.compact(150)) == 50
+    assert table.compact(150) == []
+    assert {name: table.packed(name) for name in ads} == {name: each.pack() for name, each in ads.items()}
+    table.table.want(["number"])
+    numbers = table.table.columns["number"].number
+    assert [f"slot1@ep{number:.0f}" for number in numbers] == list(table.table.keys)
+    table.put("slot1@ep7", ads["slot1@ep7"])
+    assert table.compact(150) == ["slot1@ep7"]
