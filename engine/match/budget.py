@@ -132,13 +132,13 @@ def spend(
             n -= several
             if not n or not len(lines):
                 break
-        fits = budget.permits(
-            charges[lines], None if exempt is None else exempt[lines], None if used is None else used[lines]
+        fits = affordable(
+            budget,
+            charges[lines],
+            slots[lines],
+            None if exempt is None else exempt[lines],
+            None if used is None else used[lines],
         )
-        if not fits.all():
-            # A slot whose next line is too heavy gives none of the others.
-            owners, index = np.unique(slots[lines], return_index=True)
-            fits &= ~np.isin(slots[lines], owners[~fits[index]])
         first = int(np.argmax(fits))
         if not fits[first]:
             break
@@ -150,6 +150,18 @@ def spend(
         rest &= ~np.isin(slots[lines], slots[lines[:first]])
         lines = lines[rest]
     return np.concatenate(taken) if taken else np.zeros(0, np.intp)
+
+
+def affordable(
+    budget: Budget, charges: Floats, slots: NDArray[np.intp], exempt: Bools | None, used: Bools | None
+) -> Bools:
+    """(m,) bool: lines of slots of which the first line may be taken next. As in `spend`."""
+    fits = budget.permits(charges, exempt, used)
+    if not fits.all():
+        # A slot whose next line is too heavy gives none of the others.
+        owners, index = np.unique(slots, return_index=True)
+        fits = ~np.isin(slots, owners[~fits[index]])
+    return fits
 
 
 def _spend_on_slots(budget: Budget, charges: Floats, n: int, exempt: Bools | None, used: Bools | None) -> Lines:

@@ -54,6 +54,10 @@ class Lines:
     weights: Floats
     filled: bool
 
+    def some(self, index: NDArray[np.intp]) -> Lines:
+        """These of the lines, in order."""
+        return Lines(self.rows[index], self.nth[index], self.charges[index], self.weights[index], self.filled)
+
 
 def lines_of(
     arrays: SlotArrays,

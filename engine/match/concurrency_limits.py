@@ -14,16 +14,18 @@ further job starts. Pure. Spec rows LIM-01 to LIM-14.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shared.classad import ClassAd
 from shared.classad.columnar import Table
 from shared.classad.columnar.column import OTHER, STRING
-from shared.job_limits import MAX_NAMES, TOO_MANY, Wanted, parse
+from shared.job_limits import MAX_NAMES, TOO_MANY, Wanted, parse, text_of
 
 #: HTCondor's number for "no limit", which CONCURRENCY_LIMIT_DEFAULT has where nobody sets it (LIM-04).
 NO_LIMIT: Final = 2308032
@@ -99,6 +101,59 @@ class LimitCounters:
                 self.in_use.pop(name, None)
 
 
+@dataclass(frozen=True, slots=True)
+class WantedBySlot:
+    """What each job of a request takes, slot by slot (LIM-08). wants: the different ones; kind: (n,) which of them, by
+    row of the slot table; None: the first of all."""
+
+    wants: Sequence[Wanted]
+    kind: NDArray[np.intp] | None = None
+
+    @classmethod
+    def of(cls, rows: NDArray[np.intp], texts: Sequence[str | None], size: int) -> WantedBySlot:
+        """For some of `size` rows, what ConcurrencyLimits is there; None: no string."""
+        codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
+        kind = np.zeros(size, np.intp)
+        kind[rows] = [codes[text] for text in texts]
+        return cls([parse(text or "") for text in codes], kind)
+
+    def on(self, row: int) -> Wanted:
+        return self.wants[0 if self.kind is None else int(self.kind[row])]
+
+    def texts(self, rows: NDArray[np.intp]) -> Iterable[str]:
+        """As matches carry it, for each of these rows; endless where it is the same for all."""
+        texts = [text_of(wants) for wants in self.wants]
+        return repeat(texts[0]) if self.kind is None else [texts[kind] for kind in self.kind[rows].tolist()]
+
+    def take(self, counters: LimitCounters, rows: NDArray[np.intp]) -> None:
+        """Count one job on each of these rows."""
+        if self.kind is None:
+            counters.take(self.wants[0], len(rows))
+            return
+        for wants, jobs in zip(self.wants, np.bincount(self.kind[rows], minlength=len(self.wants)), strict=True):
+            if jobs:
+                counters.take(wants, int(jobs))
+
+    def with_room(self, counters: LimitCounters, rows: NDArray[np.intp]) -> tuple[NDArray[np.bool_], str]:
+        """(m,) bool: on which of these rows a job may start, and the full limit of the first on which none may."""
+        full = [counters.blocking(wants) for wants in self.wants]
+        kinds = np.zeros(len(rows), np.intp) if self.kind is None else self.kind[rows]
+        room: NDArray[np.bool_] = np.array([not name for name in full], np.bool_)[kinds]
+        return room, "" if room.all() else full[kinds[int(room.argmin())]]
+
+    def together(self, counters: LimitCounters, rows: NDArray[np.intp]) -> int:
+        """How many of these rows, from the first on, may have a job each."""
+        most = len(rows)
+        kinds = np.zeros(most, np.intp) if self.kind is None else self.kind[rows]
+        for name in dict.fromkeys(name for wants in self.wants for name, _ in wants):
+            left = counters.config.capacity(name) - counters.in_use.get(name, 0.0)
+            if left < math.inf:
+                units = np.array([dict(wants).get(name, 0.0) for wants in self.wants])[kinds[:most]]
+                over = (units > 0.0) & (units.cumsum() > left + _TOLERANCE)
+                most = int(over.argmax()) if over.any() else most
+        return most
+
+
 def held_by(slot_ad: ClassAd) -> Wanted:
     """What a slot's ad says its claim holds, and a claim that waits to preempt it (LIM-12)."""
     texts = [
@@ -132,6 +187,8 @@ def counts_in(table: Table, under_way: Iterable[tuple[Wanted, int]] = ()) -> dic
     unusual: set[int] = set()
     for name in SHOWN:
         column = table.columns[name]
+        if not column.tags & (1 << STRING | 1 << OTHER):
+            continue
         codes, numbers = np.unique(column.code[column.tag == STRING], return_counts=True)
         for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
             counters.take(parse(table.codes.texts[code]), number)

@@ -3,12 +3,16 @@
 The cycle (cycle.py) decides who is served, in which order and within which limits. A request gets whole slots, parts of
 partitionable ones, and machines for which dynamic slots are preempted, within its submitter's budget and the
 concurrency limits.
+
+Longer than most modules: what is found for a request and what it is given change the same state, one after the other.
+What can be decided apart from it is elsewhere (carving.py, budget.py, concurrency_limits.py, preemption.py).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -19,9 +23,9 @@ from engine.fairshare.group_tree import ROOT, GroupConfig, GroupTree
 from engine.fairshare.priorities import Record, effective
 from engine.fairshare.quotas import assign_quotas
 from engine.match import cycle_attributes
-from engine.match.budget import Budget, TimeLimits, spend
+from engine.match.budget import Budget, TimeLimits, affordable, spend
 from engine.match.carving import Key, Lines, lines_of
-from engine.match.concurrency_limits import LimitCounters
+from engine.match.concurrency_limits import LimitCounters, WantedBySlot
 from engine.match.consumption import LEAST, Policies, Portions, fits, least_cpus, portions
 from engine.match.cycle_attributes import UserState
 from engine.match.model import (
@@ -46,6 +50,7 @@ from engine.match.preemption import (
 )
 from engine.match.slot_arrays import (
     NAMES,
+    RANK,
     USER_NAMES,
     Bools,
     Floats,
@@ -58,14 +63,18 @@ from engine.match.slot_arrays import (
 from engine.match.sort_orders import SortOrders, best
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
-from shared.classad.columnar import OTHER_SIDE, Meter
-from shared.job_limits import Wanted, depends_on_slot, parse, text_of, wanted
+from shared.classad.columnar import OTHER_SIDE, ROW_SIDE, Meter
+from shared.job_limits import Wanted, depends_on_slot, text_of, wanted
 
 _REASONS: Final = {FREE: NO_PREEMPTION, BY_RANK: RANK_PREEMPTION, BY_PRIORITY: PRIORITY_PREEMPTION}
 #: Partitionable slots looked at together first: most requests need no more.
 _FEW_MACHINES: Final = 16
 #: Attributes of a job that depend on whose turn it is.
 _BY_TURN = frozenset(("submitternegotiatinggroup", "submitterautoregroup"))
+#: Of lists of partitionable slots only, which grow old with each use, so many rows are looked up first.
+_FEW_LISTED: Final = 64
+#: Of slots that may be preempted one by one, so many are asked about together first.
+_FEW_DOUBTS: Final = 64
 #: Rows looked up at least; some of them are taken by others before the next spin.
 _FEWEST: Final = 256
 
@@ -88,7 +97,7 @@ class OpenRequest:
     """A request and how many of its jobs still ask.
 
     ad: the job's ad with what only the cycle knows. wants: of concurrency limits; None: that depends on the slot.
-    cause: why the rest got nothing in its last turn. blocked: full limits met on slots.
+    cause: why the rest got nothing in its last turn.
     """
 
     submitter: str
@@ -98,7 +107,6 @@ class OpenRequest:
     wants: Wanted | None
     match_list: MatchList | None = None
     cause: str = ""
-    blocked: dict[str, int] = field(default_factory=dict)
     last: int = -1  # with NEGOTIATOR_DEPTH_FIRST the machine that is being filled
     ranks: Floats | None = None  # its Rank of each row, as its list was made; None: the same for all
 
@@ -170,8 +178,7 @@ class Matchmaker:
         self._no_preemption = self.preemption is None or self.preemption.is_idle()
         # A full machine weighs nothing, but it is no slot to be had for nothing.
         self._weightless = bool(np.any((arrays.weight <= 0.0) & ~self._full()))
-        choosy = self.preemption is not None and self.preemption.choosy
-        self._all_cost = not choosy and not self._weightless and not self.policies and parts_cost(arrays, config)
+        self._parts_cost = not self._weightless and not self.policies and parts_cost(arrays, config)
         # Of a partitionable slot a core, at least, is handed out.
         portions = np.where(arrays.partitionable, np.minimum(arrays.weight, 1.0), arrays.weight)
         self.lightest = float(portions.min(initial=math.inf)) if len(portions) else 0.0
@@ -280,8 +287,11 @@ class Matchmaker:
         turn = self._turn
         negotiating = turn.group if turn is not None else self.tree.group_of(name)
         regrouped = turn is not None and turn.group == ROOT and self.tree.group_of(name) != ROOT
-        merged = ad.copy()
-        merged.update(cycle_attributes.of_job(self.ephemerals, self.user_state(name), negotiating, regrouped))
+        more = cycle_attributes.of_job(self.ephemerals, self.user_state(name), negotiating, regrouped)
+        if not more:
+            return ad
+        merged = ClassAd(more)
+        merged.chain(ad)
         return merged
 
     def _wants(self, ad: ClassAd) -> Wanted | None:
@@ -329,14 +339,40 @@ class Matchmaker:
                 if not exempt:
                     open_request.cause = "share"
                     return
-                if open_request.wants is not None and self._all_cost:
+                if open_request.wants is not None and self._parts_cost and not self._may_be_preferred(open_request):
                     open_request.cause = "share" if self._suits_any(open_request) else "no-match"
                     return
-            took = self._serve_some(open_request, budget, 1 if self._is_unsteady() else n, exempt)
+            if open_request.wants is not None and self._are_parts_too_heavy(open_request, budget):
+                open_request.cause = "share" if self._suits_any(open_request) else "no-match"
+                return
+            if not self._is_unsteady():
+                took = self._serve_some(open_request, budget, n, exempt)
+            elif self._only_requirements_follow(open_request):
+                took = self._serve_with_doubts(open_request, budget, n, exempt)
+            else:
+                took = self._serve_some(open_request, budget, 1, exempt)
             if not took:
                 return
             if self._is_unsteady():
                 self._refresh(open_request)
+
+    def _may_be_preferred(self, open_request: OpenRequest) -> bool:
+        """Whether a slot that somebody uses may prefer the job to his: then no slice counts (NEG-14)."""
+        if self.preemption is None or not self.preemption.choosy:
+            return False
+        if self.pslot_preemption is not None:
+            return True
+        with self.time_limits.part("select"), self.time_limits.part("evaluate"), self.time_limits.evaluating():
+            held = self.suits(open_request) & self.arrays.held
+            return bool(self.preemption.by_rank(open_request.ad, held).any())
+
+    def _are_parts_too_heavy(self, open_request: OpenRequest, budget: Budget) -> bool:
+        """Whether parts of partitionable slots are all that is left, and one of the size of a job is more than its
+        submitter may take."""
+        if not self._parts_cost or not self._no_preemption or self.pslot_preemption is not None or self._room()[0]:
+            return False
+        least = least_cpus(open_request.ad) if self.config.use_slot_weights else 1.0
+        return least > budget.heaviest()
 
     def _suits_any(self, open_request: OpenRequest) -> bool:
         """Whether there is a slot that the request could have if its submitter's slice were not used up."""
@@ -357,6 +393,89 @@ class Matchmaker:
             config.matchlist_caching and config.preemption_requirements_stable and config.preemption_rank_stable
         )
 
+    def _only_requirements_follow(self, open_request: OpenRequest) -> bool:
+        """Whether PREEMPTION_REQUIREMENTS are all that can read what a job changes for the next."""
+        arrays, config, ad = self.arrays, self.config, open_request.ad
+        if self.preemption is None or self.preemption.requirements is None or arrays.resources or config.depth_first:
+            return False
+        if open_request.wants is None:
+            return False
+        knobs = (config.pre_job_rank, config.post_job_rank, config.preemption_rank, RANK)
+        told = [(expr, ROW_SIDE) for expr in knobs if expr is not None]
+        if (rank := ad.lookup("Rank")) is not None:
+            told.append((rank, OTHER_SIDE))
+        reads = arrays.matching.reads(ad, told)
+        return reads is not None and reads.isdisjoint(cycle_attributes.CHANGING)
+
+    def _serve_with_doubts(self, open_request: OpenRequest, budget: Budget, n: int, exempt: bool) -> int:
+        """As `_serve_some`, where only PREEMPTION_REQUIREMENTS follow what each job changes: which slots come first
+        does not, and whether one of them may be preempted for priority is asked when it is the first that is left."""
+        k = max(_FEWEST, 4 * n)
+        while True:
+            with self.time_limits.part("select"):
+                match_list = self._find_slots(open_request, k, perhaps=True)
+            with self.time_limits.part("hand-out"):
+                took, heavy = self._allocate_with_doubts(open_request, match_list, budget, n, exempt)
+            if took or match_list.complete:
+                if not took:
+                    open_request.cause = "share" if heavy else "no-match"
+                return took
+            k = len(match_list.rows) * 8 + _FEWEST
+
+    def _allocate_with_doubts(
+        self, open_request: OpenRequest, match_list: MatchList, budget: Budget, n: int, exempt: bool
+    ) -> tuple[int, bool]:
+        """How many jobs got a slot, and whether slots were too heavy."""
+        assert open_request.wants is not None
+        takes = WantedBySlot((open_request.wants,))
+        rows, level = match_list.rows, match_list.level
+        doubtful = np.zeros(len(rows), np.bool_) if level is None else level[rows] == BY_PRIORITY
+        took, heavy = 0, False
+        while took < n and len(rows):
+            sure = int(doubtful.argmax()) if doubtful.any() else len(rows)
+            if sure:
+                chosen = self._spend_on(match_list, rows[:sure], budget, n - took, exempt)
+                heavy |= len(chosen) < min(sure, n - took)
+                rows, doubtful = rows[sure:], doubtful[sure:]
+            else:
+                chosen, too_heavy = self._first_permitted(open_request, match_list, rows, doubtful, budget, exempt)
+                heavy |= too_heavy
+                if not len(chosen):
+                    break
+                left = rows != chosen[0]
+                rows, doubtful = rows[left], doubtful[left]
+            if len(chosen):
+                self._match_slots(open_request, chosen, match_list, takes)
+                took += len(chosen)
+        return took, heavy
+
+    def _first_permitted(
+        self,
+        open_request: OpenRequest,
+        match_list: MatchList,
+        rows: RowNumbers,
+        doubtful: Bools,
+        budget: Budget,
+        exempt: bool,
+    ) -> tuple[RowNumbers, bool]:
+        """The first of these rows that a job may have at this moment, paid for, or none; and whether some were too
+        heavy."""
+        assert self.preemption is not None
+        self._refresh(open_request)
+        live = {name: column for name, column in self.remote.items() if name in cycle_attributes.CHANGING}
+        start, size, heavy = 0, _FEW_DOUBTS, False
+        while start < len(rows):
+            some, unsure = rows[start : start + size], doubtful[start : start + size]
+            may = ~unsure
+            may[unsure] = self.preemption.permits(open_request.ad, some[unsure], live)
+            chosen = self._spend_on(match_list, some[may], budget, 1, exempt)
+            if len(chosen):
+                return chosen, heavy
+            heavy |= bool(may.any())
+            start += size
+            size *= 4
+        return rows[:0], heavy
+
     def _refresh(self, open_request: OpenRequest) -> None:
         cycle_attributes.refresh(self.remote, self.users.names, self.users.user, self.user_state)
         if self.changing:
@@ -367,7 +486,7 @@ class Matchmaker:
 
     def _serve_some(self, open_request: OpenRequest, budget: Budget, n: int, exempt: bool) -> int:
         """Give some slots to up to n jobs; how many got one. 0: there is nothing more for this request now."""
-        k = max(_FEWEST, 4 * n)
+        k = max(_FEWEST, 4 * n) if self._room()[0] else max(_FEW_LISTED, n)
         while True:
             with self.time_limits.part("select"):
                 match_list = self._match_list(open_request, k)
@@ -393,12 +512,13 @@ class Matchmaker:
         open_request.match_list = match_list = self._find_slots(open_request, k)
         return match_list
 
-    def _find_slots(self, open_request: OpenRequest, k: int) -> MatchList:
+    def _find_slots(self, open_request: OpenRequest, k: int, *, perhaps: bool = False) -> MatchList:
+        """perhaps: with slots of which PREEMPTION_REQUIREMENTS are still to be asked."""
         arrays = self.arrays
         with self.time_limits.part("evaluate"), self.time_limits.evaluating():
             if not self._is_any_left(open_request):
                 return MatchList(np.zeros(0, np.intp), None, True, None)
-            free, level, has_machines, pslot_offers = self._candidates(open_request)
+            free, level, has_machines, pslot_offers = self._candidates(open_request, perhaps=perhaps)
             told = self.keys(open_request.ad, level)
             open_request.ranks = next((key.now for key in told if key.side == OTHER_SIDE), None)
             arrays.check()
@@ -414,7 +534,9 @@ class Matchmaker:
         epoch = arrays.frame.epoch if has_machines or self.changing else None
         return MatchList(listed, level, complete, epoch, pslot_offers)
 
-    def _candidates(self, open_request: OpenRequest) -> tuple[Bools, Floats | None, bool, dict[int, PslotOffer] | None]:
+    def _candidates(
+        self, open_request: OpenRequest, *, perhaps: bool = False
+    ) -> tuple[Bools, Floats | None, bool, dict[int, PslotOffer] | None]:
         """The slots that suit and can be given now, in any order; and as in `MatchList`: level, whether some of them
         are partitionable, pslot_offers."""
         arrays = self.arrays
@@ -422,8 +544,9 @@ class Matchmaker:
         free = suits & arrays.open
         level: Floats | None = None
         if self.preemption is not None:
+            eup = self.eup[open_request.submitter]
             by_rank, by_priority = self.preemption.offers(
-                open_request.ad, open_request.submitter, self.eup[open_request.submitter], suits
+                open_request.ad, open_request.submitter, eup, suits, perhaps=perhaps
             )
             used = by_rank | by_priority
             if used.any():
@@ -527,34 +650,94 @@ class Matchmaker:
 
     def allocate(self, open_request: OpenRequest, match_list: MatchList, budget: Budget, n: int, exempt: bool) -> int:
         """Give some slots of the match list to jobs; how many jobs got one."""
-        arrays, rows, level = self.arrays, match_list.rows, match_list.level
-        spared = (level[rows] == BY_RANK) if exempt and level is not None else None
-        used = self._preempted_rows(rows, level)
-        if open_request.wants is None or match_list.pslot_offers is not None:
-            return self._allocate_singly(open_request, match_list, budget, n, spared)
-        if match_list.epoch is not None and arrays.partitionable[rows].any():
-            return self._allocate_from_pslots(open_request, match_list, budget, n, exempt)
-        chosen = rows[spend(budget, arrays.weight[rows], n, exempt=spared, used=used)]
+        rows = match_list.rows
+        from_pslots = match_list.epoch is not None and bool(self.arrays.partitionable[rows].any())
+        if match_list.pslot_offers is not None or (from_pslots and self._limits_follow_use(open_request)):
+            return self._allocate_singly(open_request, match_list, budget, n, exempt)
+        if open_request.wants is None:
+            return self._allocate_by_limits(open_request, match_list, budget, n, exempt, from_pslots)
+        takes = WantedBySlot((open_request.wants,))
+        if from_pslots:
+            return self._allocate_from_pslots(open_request, match_list, takes, budget, n, exempt)
+        chosen = self._spend_on(match_list, rows, budget, n, exempt)
         if len(chosen):
-            self._match_slots(
-                open_request, chosen, match_list, text_of(open_request.wants) if open_request.wants else ""
-            )
-            if open_request.wants:
-                self.counters.take(open_request.wants, len(chosen))
+            self._match_slots(open_request, chosen, match_list, takes)
         elif match_list.complete:
             open_request.cause = "ceiling" if budget.at_ceiling() else "share"
         return len(chosen)
+
+    def _spend_on(self, match_list: MatchList, rows: RowNumbers, budget: Budget, n: int, exempt: bool) -> RowNumbers:
+        """Pay for up to n of these whole slots of the match list; which ones."""
+        spared, used = self._spared_rows(match_list, rows, exempt), self._preempted_rows(rows, match_list.level)
+        return rows[spend(budget, self.arrays.weight[rows], n, exempt=spared, used=used)]
+
+    @staticmethod
+    def _spared_rows(match_list: MatchList, rows: RowNumbers, exempt: bool) -> Bools | None:
+        """For which of these rows the slice does not count (NEG-14); None: for none of them."""
+        return (match_list.level[rows] == BY_RANK) if exempt and match_list.level is not None else None
 
     def _preempted_rows(self, rows: RowNumbers, level: Floats | None) -> Bools | None:
         """Which of these rows count as preempted (`Budget`); None: none of them."""
         return None if level is None else (level[rows] < FREE) & self.within_group(rows)
 
+    def _limits_follow_use(self, open_request: OpenRequest) -> bool:
+        """Whether what a job takes of concurrency limits changes as a machine is used."""
+        if open_request.wants is not None:
+            return False
+        expr = open_request.ad.lookup("ConcurrencyLimits")
+        assert expr is not None
+        return self.arrays.matching.is_live(expr, open_request.ad, OTHER_SIDE)
+
+    def _allocate_by_limits(
+        self,
+        open_request: OpenRequest,
+        match_list: MatchList,
+        budget: Budget,
+        n: int,
+        exempt: bool,
+        from_pslots: bool,
+    ) -> int:
+        """Where concurrency limits depend on the slot: a full one leaves out the slots only that it is for (LIM-08)."""
+        weight, rows = self.arrays.weight, match_list.rows
+        takes = WantedBySlot.of(rows, self._limits_by_row(open_request, rows), self.arrays.size)
+        if from_pslots:
+            room, full = takes.with_room(self.counters, rows)
+            if room.any():
+                part = replace(match_list, rows=rows[room])
+                return self._allocate_from_pslots(open_request, part, takes, budget, n, exempt)
+            open_request.cause = f"limit:{full}"
+            return 0
+        took, full, heavy = 0, "", False
+        while took < n and len(rows):
+            room, first = takes.with_room(self.counters, rows)
+            full, rows = full or first, rows[room]
+            spared, used = self._spared_rows(match_list, rows, exempt), self._preempted_rows(rows, match_list.level)
+            fits = budget.permits(weight[rows], spared, used)
+            heavy, rows = heavy or not fits.all(), rows[fits]
+            several = takes.together(self.counters, rows[: n - took])
+            chosen = self._spend_on(match_list, rows[:several], budget, n - took, exempt)
+            if len(chosen):
+                self._match_slots(open_request, chosen, match_list, takes)
+            took += len(chosen)
+            rows = rows[several:]
+        if not took:
+            open_request.cause = "share" if heavy or not full else f"limit:{full}"
+        return took
+
     def _allocate_from_pslots(
-        self, open_request: OpenRequest, match_list: MatchList, budget: Budget, n: int, exempt: bool
+        self,
+        open_request: OpenRequest,
+        match_list: MatchList,
+        takes: WantedBySlot,
+        budget: Budget,
+        n: int,
+        exempt: bool,
     ) -> int:
         """Where partitionable slots are among the slots found: the best few first, and others only where all of these
         are too heavy."""
-        few = match_list.rows[: max(_FEW_MACHINES, n // _FEW_MACHINES)]
+        if self._parts_cost and match_list.level is None:  # what is beyond the slice, but for the last, is not had
+            n = min(n, int(min(n, budget.left)) + 2)
+        few = self._enough(open_request, match_list.rows, n)
         for rows, most in ((few, n), (match_list.rows[len(few) :], 1)):
             if not len(rows):
                 break
@@ -562,18 +745,29 @@ class Matchmaker:
             if not lines.filled and len(rows) < min(most, len(match_list.rows)):
                 rows = match_list.rows[:n]
                 lines, taking = self._lines_of_pslots(open_request, rows, most, match_list.level)
-            spared = (match_list.level[lines.rows] == BY_RANK) if exempt and match_list.level is not None else None
+            if not lines.filled and not match_list.complete:
+                most = min(most, len(rows))  # the next may be on a slot that is not listed
+            spared = self._spared_rows(match_list, lines.rows, exempt)
             used = self._preempted_rows(lines.rows, match_list.level)
+            if takes.kind is not None:
+                some = np.flatnonzero(affordable(budget, lines.charges, lines.rows, spared, used))
+                lines = lines.some(some[: takes.together(self.counters, lines.rows[some[:most]])])
+                spared = self._spared_rows(match_list, lines.rows, exempt)
+                used = self._preempted_rows(lines.rows, match_list.level)
             picked = spend(budget, lines.charges, most, lines.rows, spared, used)
             if len(picked):
-                limits = ""
-                if open_request.wants:
-                    limits = text_of(open_request.wants)
-                    self.counters.take(open_request.wants, len(picked))
-                self._commit_lines(open_request, match_list, lines, taking, picked, limits)
+                self._commit_lines(open_request, match_list, lines, taking, picked, takes)
                 return len(picked)
             open_request.cause = "ceiling" if budget.at_ceiling() else "share"
         return 0
+
+    def _enough(self, open_request: OpenRequest, rows: RowNumbers, n: int) -> RowNumbers:
+        """The first of these slots, in which n jobs fit as far as amounts tell."""
+        rows = rows[: max(_FEW_MACHINES, n)]
+        order = np.argsort(rows)
+        copies = np.empty(len(rows), np.int64)
+        copies[order] = self.portions(open_request, rows[order], n).copies
+        return rows[: int(copies.cumsum().searchsorted(n)) + 1]
 
     def _lines_of_pslots(
         self, open_request: OpenRequest, rows: RowNumbers, n: int, level: Floats | None
@@ -589,13 +783,13 @@ class Matchmaker:
         lines: Lines,
         taking: Portions,
         picked: NDArray[np.intp],
-        limits: str,
+        takes: WantedBySlot,
     ) -> None:
         arrays = self.arrays
         rows = lines.rows[picked]
         parts = arrays.partitionable[rows]
         if not parts.all():
-            self._match_slots(open_request, rows[~parts], match_list, limits)
+            self._match_slots(open_request, rows[~parts], match_list, takes)
         if not parts.any():
             return
         picked, rows = picked[parts], rows[parts]
@@ -607,44 +801,40 @@ class Matchmaker:
         arrays.carve(slots, taking.keys, used, lines.weights[last])
         if self.config.depth_first:
             open_request.last = int(rows[-1])
-        for index in np.argsort(first, kind="stable").tolist():
-            self._match_pslot(open_request, int(slots[index]), int(jobs[index]), float(charges[index]), limits)
+        takes.take(self.counters, rows)
+        order = np.argsort(first, kind="stable")
+        given = zip(slots[order].tolist(), jobs[order].tolist(), charges[order].tolist(), strict=True)
+        for (row, number, charge), limits in zip(given, takes.texts(slots[order]), strict=False):
+            self._match_pslot(open_request, row, number, charge, limits)
 
     def _allocate_singly(
-        self, open_request: OpenRequest, match_list: MatchList, budget: Budget, n: int, spared: Bools | None
+        self, open_request: OpenRequest, match_list: MatchList, budget: Budget, n: int, exempt: bool
     ) -> int:
-        """Allocate slot by slot: where concurrency limits depend on the slot, a full one skips that slot only (LIM-08);
-        and where dynamic slots may be preempted, each job changes what the next can have."""
-        open_request.blocked.clear()
-        texts = self._limits_by_row(open_request, match_list.rows)
-        took = heavy = 0
-        for index, row in enumerate(match_list.rows.tolist()):
+        """Allocate slot by slot: where dynamic slots may be preempted, or limits follow the use of machines, each job
+        changes what the next can have. A full limit skips the slots that it is for."""
+        rows = match_list.rows
+        takes = WantedBySlot((open_request.wants or (),))
+        if open_request.wants is None:
+            takes = WantedBySlot.of(rows, self._limits_by_row(open_request, rows), self.arrays.size)
+        took, full, heavy = 0, "", False
+        for row in rows.tolist():
             if took >= n:
                 break
-            wants = open_request.wants if texts is None else parse(texts[index] or "")
-            assert wants is not None
-            full = self.counters.blocking(wants)
-            if full:
-                open_request.blocked[full] = open_request.blocked.get(full, 0) + 1
+            if blocking := self.counters.blocking(takes.on(row)):
+                full = full or blocking
                 continue
-            exempt = None if spared is None else spared[index : index + 1]
-            if not self._allocate_one(open_request, match_list, budget, row, exempt, text_of(wants)):
-                heavy += 1
+            if not self._allocate_one(open_request, match_list, budget, row, exempt, takes):
+                heavy = True
                 continue
-            self.counters.take(wants)
             took += 1
             if self.arrays.partitionable[row]:
                 return took  # the list has grown old
         if not took:
-            open_request.cause = (
-                "share" if heavy or not open_request.blocked else f"limit:{next(iter(open_request.blocked))}"
-            )
+            open_request.cause = "share" if heavy or not full else f"limit:{full}"
         return took
 
-    def _limits_by_row(self, open_request: OpenRequest, rows: RowNumbers) -> list[str | None] | None:
-        """ConcurrencyLimits of the job on each of some slots; None: it is the same on all."""
-        if open_request.wants is not None:
-            return None
+    def _limits_by_row(self, open_request: OpenRequest, rows: RowNumbers) -> list[str | None]:
+        """ConcurrencyLimits of the job on each of some slots."""
         expr = open_request.ad.lookup("ConcurrencyLimits")
         assert expr is not None
         order = np.argsort(rows)
@@ -660,37 +850,37 @@ class Matchmaker:
         match_list: MatchList,
         budget: Budget,
         row: int,
-        exempt: Bools | None,
-        limits: str,
+        exempt: bool,
+        takes: WantedBySlot,
     ) -> bool:
         """Give a slot, or a part of it, to one job; False if the budget does not permit it."""
         arrays = self.arrays
+        one = np.array([row], np.intp)
         offer = match_list.pslot_offers.get(row) if match_list.pslot_offers else None
         if offer is not None:
             within = np.array([bool(self.within_group(offer.parts).all())])
-            if not len(spend(budget, np.array([offer.charge]), 1, exempt=exempt, used=within)):
+            spared = self._spared_rows(match_list, one, exempt)
+            if not len(spend(budget, np.array([offer.charge]), 1, exempt=spared, used=within)):
                 return False
-            self._preempt_dynamic_slots(open_request, offer, limits)
+            takes.take(self.counters, one)
+            self._preempt_dynamic_slots(open_request, offer, text_of(takes.on(row)))
             return True
-        one = np.array([row], np.intp)
         if arrays.partitionable[row]:
             lines, taking = self._lines_of_pslots(open_request, one, 1, match_list.level)
             picked = spend(budget, lines.charges, 1)
             if len(picked):
-                self._commit_lines(open_request, match_list, lines, taking, picked, limits)
+                self._commit_lines(open_request, match_list, lines, taking, picked, takes)
             return len(picked) > 0
-        used = self._preempted_rows(one, match_list.level)
-        if not len(spend(budget, arrays.weight[one], 1, exempt=exempt, used=used)):
-            return False
-        self._match_slots(open_request, one, match_list, limits)
-        return True
+        chosen = self._spend_on(match_list, one, budget, 1, exempt)
+        if len(chosen):
+            self._match_slots(open_request, chosen, match_list, takes)
+        return len(chosen) > 0
 
     def _preempt_dynamic_slots(self, open_request: OpenRequest, offer: PslotOffer, limits: str) -> None:
         """Preempt dynamic slots of a machine for a job (PRE-17)."""
         arrays = self.arrays
         names = tuple(arrays.frame.keys[row] for row in offer.parts.tolist())
-        for row in offer.parts.tolist():
-            self.record_preemption(row, float(arrays.weight[row]))
+        self.record_preemptions(offer.parts)
         arrays.take(offer.parts)
         used = np.array([[amount] for amount in offer.change.values()])
         arrays.carve(np.array([offer.row]), list(offer.change), used, np.array([offer.weight]))
@@ -711,26 +901,29 @@ class Matchmaker:
         self.charge(open_request.submitter, offer.charge, 1)
         open_request.left -= 1
 
-    def _match_slots(self, open_request: OpenRequest, rows: RowNumbers, match_list: MatchList, limits: str) -> None:
+    def _match_slots(
+        self, open_request: OpenRequest, rows: RowNumbers, match_list: MatchList, takes: WantedBySlot
+    ) -> None:
         """Match whole slots, one job each."""
         arrays = self.arrays
         keys = arrays.frame.keys
         submitter, request, level = open_request.submitter, open_request.request, match_list.level
         numbers, weights = rows.tolist(), arrays.weight[rows].tolist()
+        ranks = repeat(0.0) if open_request.ranks is None else open_request.ranks[rows].tolist()
         made = [
-            Matched(submitter, request, keys[row], 1, weight, NO_PREEMPTION, (), limits)
-            for row, weight in zip(numbers, weights, strict=True)
+            Matched(submitter, request, keys[row], 1, weight, NO_PREEMPTION, (), limits, rank)
+            for row, weight, limits, rank in zip(numbers, weights, takes.texts(rows), ranks, strict=False)
         ]
-        if open_request.ranks is not None:
-            for row, match in zip(numbers, made, strict=True):
-                match.rank = open_request.rank_of(row)
         self.matches.update(zip(numbers, made, strict=True))
         if level is not None:
-            for row, match in zip(numbers, made, strict=True):
-                if level[row] < FREE:
-                    match.reason, match.preempts = _REASONS[float(level[row])], (match.slot,)
-                    self.record_preemption(row, match.weight)
+            reasons = level[rows]
+            preempted = np.flatnonzero(reasons < FREE)
+            for index, reason in zip(preempted.tolist(), reasons[preempted].tolist(), strict=True):
+                match = made[index]
+                match.reason, match.preempts = _REASONS[reason], (match.slot,)
+            self.record_preemptions(rows[preempted])
         arrays.take(rows)
+        takes.take(self.counters, rows)
         self.charge(submitter, sum(weights), len(rows))
         open_request.left -= len(rows)
 
@@ -760,17 +953,21 @@ class Matchmaker:
         self._group_use[group] = self._group_use.get(group, 0.0) + weight
         self.given[name] = self.given.get(name, 0.0) + weight
 
-    def record_preemption(self, row: int, weight: float) -> None:
-        """Take the weight of a preempted slot off the use of whoever had it."""
-        holder = self.charged.user[row]
-        if holder < 0:
-            return
-        user = self.charged.names[holder]
-        self.preempted_users[self.arrays.frame.keys[row]] = user
-        use = self._use.setdefault(user, [0.0, 0.0])
-        use[0] = max(0.0, use[0] - weight)
-        use[1] = max(0.0, use[1] - 1)
-        group = self.tree.group_of(user)
-        self._group_use[group] = max(0.0, self._group_use.get(group, 0.0) - weight)
-        if self._turn is not None and group in self._turn.members:
-            self.returned += weight
+    def record_preemptions(self, rows: RowNumbers) -> None:
+        """Take the weight of preempted slots off the use of whoever had them."""
+        holder = self.charged.user[rows]
+        rows, holder = rows[holder >= 0], holder[holder >= 0]
+        keys, names = self.arrays.frame.keys, self.charged.names
+        had = zip(rows.tolist(), holder.tolist(), strict=True)
+        self.preempted_users.update((keys[row], names[who]) for row, who in had)
+        weights = np.bincount(holder, weights=self.arrays.weight[rows])
+        numbers = np.bincount(holder)
+        for who in np.flatnonzero(numbers).tolist():
+            user, weight = names[who], float(weights[who])
+            use = self._use.setdefault(user, [0.0, 0.0])
+            use[0] = max(0.0, use[0] - weight)
+            use[1] = max(0.0, use[1] - int(numbers[who]))
+            group = self.tree.group_of(user)
+            self._group_use[group] = max(0.0, self._group_use.get(group, 0.0) - weight)
+            if self._turn is not None and group in self._turn.members:
+                self.returned += weight

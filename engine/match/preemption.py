@@ -11,7 +11,7 @@ cpus, memory and disk are added (PRE-13), as the manual says.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,9 +59,13 @@ def users_of(frame: Frame, attributes: Sequence[str] = USER_NAMES) -> Users:
             value = frame.ad(row).eval(name)
             if isinstance(value, str):
                 codes[row] = frame.codes.text(value)
-    distinct, user = np.unique(codes, return_inverse=True)
-    names = [frame.codes.texts[code] if code >= 0 else "" for code in distinct.tolist()]
-    return Users(names, np.where(np.array([not name for name in names], np.bool_)[user], -1, user).astype(np.int32))
+    texts = frame.codes.texts
+    there = np.zeros(len(texts) + 1, np.bool_)
+    there[codes] = True  # nobody's are the last
+    names = [code for code in np.flatnonzero(there[:-1]).tolist() if texts[code]]
+    number = np.full(len(there), -1, np.int32)
+    number[names] = np.arange(len(names))
+    return Users([texts[code] for code in names], number[codes])
 
 
 def is_boolean_true(expr: Expr) -> Expr:
@@ -131,23 +135,42 @@ class Preemption:
             return False
         return not self.choosy or bool(np.all(~self.arrays.held | _is_content(self.arrays, self.current_rank)))
 
-    def offers(self, job: ClassAd, submitter: str, eup: float, suits: Bools) -> tuple[Bools, Bools]:
+    def offers(
+        self, job: ClassAd, submitter: str, eup: float, suits: Bools, *, perhaps: bool = False
+    ) -> tuple[Bools, Bools]:
         """(n,) bool each: slots that the job may have as their RANK prefers it (PRE-01), and by priority (PRE-02).
-        suits: where job and slot match."""
-        return self.preferred(job, submitter, eup, suits & self.arrays.held)
+        suits: where job and slot match. perhaps: PREEMPTION_REQUIREMENTS are not asked."""
+        return self.preferred(job, submitter, eup, suits & self.arrays.held, perhaps=perhaps)
 
-    def preferred(self, job: ClassAd, submitter: str, eup: float, held: Bools) -> tuple[Bools, Bools]:
+    def by_rank(self, job: ClassAd, held: Bools) -> Bools:
+        """(n,) bool: which of these rows prefer the job."""
+        return held & (self.arrays.matching.row_rank(job) > self.current_rank)
+
+    def permits(self, job: ClassAd, rows: RowNumbers, live: Mapping[str, Column]) -> Bools:
+        """(m,) bool: for which of these rows PREEMPTION_REQUIREMENTS are true, with these columns as they are now."""
+        assert self.requirements is not None
+        order = np.argsort(rows)
+        probe = self.arrays.matching.probe(
+            rows[order], {name: column.taken(rows[order]) for name, column in live.items()}
+        )
+        found = np.zeros(len(rows), np.bool_)
+        found[order] = probe.numbers(self.requirements, job)[0] != 0.0
+        return found
+
+    def preferred(
+        self, job: ClassAd, submitter: str, eup: float, held: Bools, *, perhaps: bool = False
+    ) -> tuple[Bools, Bools]:
         """The same of these rows, whether they match or not."""
         if not held.any():
             return held, held
-        rank = self.arrays.matching.row_rank(job)
-        by_rank = held & (rank > self.current_rank)
-        if self.requirements is None:
+        by_rank = self.by_rank(job, held)
+        by_priority = held & (self.eup > eup)
+        if self.requirements is None or not by_priority.any():
             return by_rank, np.zeros(len(held), np.bool_)
-        by_priority = held & (rank == self.current_rank) & (self.eup > eup)  # not below, and not above either
+        by_priority &= self.arrays.matching.row_rank(job) == self.current_rank  # not below, and not above either
         if submitter in self.users.names:
             by_priority &= self.users.user != self.users.names.index(submitter)
-        if by_priority.any():
+        if not perhaps and by_priority.any():
             by_priority &= self.arrays.matching.mask(self.requirements, job)
         return by_rank, by_priority
 

@@ -23,7 +23,6 @@ from shared.classad.budget import TooExpensive
 from shared.classad.columnar import OTHER_SIDE, Conjunct
 from shared.classad.columnar.column import BOOL, OTHER
 from shared.classad.expr import fold
-from shared.classad.unparse import unparse
 
 #: Policies named for each request; a pool may have thousands.
 _MOST: Final = 20
@@ -116,29 +115,38 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
     counts: Counter[str] = Counter()
     details: Counter[str] = Counter()
     rest = np.ones(arrays.size, np.bool_)
+    left = arrays.size
+
+    def lost(code: str, detail: str) -> None:
+        """Count what is no more left since the last time under a cause."""
+        nonlocal left
+        before, left = left, int(np.count_nonzero(rest))
+        if left < before:
+            counts[code] += before - left
+            if detail:
+                details[f"{code}:{detail}"] += before - left
 
     def out(code: str, rows: Bools, detail: str = "") -> None:
-        """Count these rows, as far as they are left, under a cause."""
-        nonlocal rest
-        lost = rest & rows
-        number = int(np.count_nonzero(lost))
-        if number:
-            counts[code] += number
-            if detail:
-                details[f"{code}:{detail}"] += number
-            rest = rest & ~rows
+        np.greater(rest, rows, out=rest)
+        lost(code, detail)
+
+    def out_but(code: str, where: Conjunct) -> None:
+        some = rest[where.start : where.stop]
+        np.logical_and(some, where.mask, out=some)
+        lost(code, where.text)
 
     job, matching = open_request.ad, arrays.matching
-    conjuncts = [each for each in matching.conjuncts(job) if each.side == OTHER_SIDE]
+    conjuncts = matching.conjuncts(job, side=OTHER_SIDE)
     of_use = [each.expr is not None and matching.is_live(each.expr, job, OTHER_SIDE) for each in conjuncts]
     for each, is_of_use in zip(conjuncts, of_use, strict=True):
         if not is_of_use:
-            out("job-requirements", _failed(each, arrays.size), each.text)
+            out_but("job-requirements", each)
     refused = ~matchmaker.suits(open_request)
     draining = arrays.frame.columns["draining"]
-    drained = rest & refused & (draining.tag == BOOL) & (draining.number == 1)
-    if drained.any():
-        out("draining", drained & arrays.wanted_when_empty(job))
+    if draining.tags & (1 << BOOL):
+        drained = rest & refused & (draining.tag == BOOL) & (draining.number == 1)
+        if drained.any():
+            out("draining", drained & arrays.wanted_when_empty(job))
     short: tuple[Amount, ...] = ()
     parts = rest & arrays.partitionable
     if parts.any() and np.any(refused & (parts | arrays.parts)):
@@ -150,8 +158,8 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
         out("claimed", refused & arrays.parts_of(whole), "part-of-machine")
     for each, is_of_use in zip(conjuncts, of_use, strict=True):
         if is_of_use:
-            out("job-requirements", _failed(each, arrays.size), each.text)
-    _policies(matchmaker, open_request, rest, details)
+            out_but("job-requirements", each)
+    _policies(matchmaker, rest & refused, details)
     out("slot-requirements", refused)
     for code, rows in arrays.barred:
         out(code, rows)
@@ -171,9 +179,8 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
             too_small = np.zeros(arrays.size, np.bool_)
             too_small[machines[~matchmaker.has_room(open_request, machines)]] = True
             out("consumed", too_small)
-    free = int(np.count_nonzero(rest))
-    if free:
-        counts["free"] = free
+    if left:
+        counts["free"] = left
     return counts, details, short
 
 
@@ -197,23 +204,16 @@ def _short(matchmaker: Matchmaker, job: ClassAd, rows: Bools) -> tuple[Amount, .
     )
 
 
-def _failed(conjunct: Conjunct, size: int) -> Bools:
-    failed = np.zeros(size, np.bool_)
-    failed[conjunct.start : conjunct.stop] = ~conjunct.mask
-    return failed
-
-
-def _policies(matchmaker: Matchmaker, open_request: OpenRequest, rest: Bools, details: Counter[str]) -> None:
+def _policies(matchmaker: Matchmaker, refused: Bools, details: Counter[str]) -> None:
     """Which START texts refuse the job, for slots whose Requirements do."""
     arrays = matchmaker.arrays
-    refused = rest & ~matchmaker.suits(open_request)
     if not refused.any() or "start" not in arrays.frame.columns:
         return
     column = arrays.frame.columns["start"]
     odd = refused & (column.tag == OTHER)
     if not odd.any():
         return
-    codes, number = np.unique(column.code[odd], return_counts=True)
-    for index in np.argsort(-number, kind="stable")[:_MOST].tolist():
-        text = unparse(arrays.frame.codes.exprs[int(codes[index])])
-        details[f"slot-requirements:START = {text}"] += int(number[index])
+    number = np.bincount(column.code[odd])
+    for code in np.argsort(-number, kind="stable")[:_MOST].tolist():
+        if number[code]:
+            details[f"slot-requirements:START = {arrays.frame.codes.expr_text(code)}"] += int(number[code])

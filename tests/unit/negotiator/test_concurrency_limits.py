@@ -2,11 +2,20 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.match.concurrency_limits import LimitConfig, LimitCounters, counts_in, counts_of, explain, held_by
+from engine.match.concurrency_limits import (
+    LimitConfig,
+    LimitCounters,
+    WantedBySlot,
+    counts_in,
+    counts_of,
+    explain,
+    held_by,
+)
 from engine.policy import limit_config
 from shared.classad import ClassAd, parse_ad
 from shared.classad.columnar import Table
@@ -345,3 +354,29 @@ def test_a_limit_that_is_no_number_hurts_only_those_who_ask_for_it(tmp_path):
     assert counters.blocking(parse("net")) == ""
     assert counters.blocking(parse("xsw")) == "xsw"
     assert "XSW_LIMIT = three" in explain(config, "xsw", 0)
+
+
+@given(
+    st.lists(st.sampled_from((None, "", "a", "a:2", "b", "a, b:0.5", "c", "9bad")), max_size=12),
+    st.fixed_dictionaries({}, optional={name: st.sampled_from((0.0, 1.0, 2.5, 4.0)) for name in "abc"}),
+    st.fixed_dictionaries({}, optional={name: st.sampled_from((0.5, 1.0, 9.0)) for name in "abc"}),
+)
+def test_limits_of_many_slots_at_once_are_those_of_one_after_the_other(texts, limits, in_use):
+    rows = np.arange(len(texts))[::-1] * 2
+    counters, singly = (LimitCounters(LimitConfig(limits), in_use) for _ in range(2))
+    takes = WantedBySlot.of(rows, texts, 2 * len(texts) + 1)
+    assert [takes.on(row) for row in rows] == [parse(text or "") for text in texts]
+    assert list(takes.texts(rows)) == [text_of(parse(text or "")) for text in texts]
+    room, full = takes.with_room(counters, rows)
+    blocking = [singly.blocking(takes.on(row)) for row in rows]
+    assert room.tolist() == [not name for name in blocking]
+    assert full == next(filter(None, blocking), "")
+    together = 0
+    for row in rows:
+        if singly.blocking(takes.on(row)):
+            break
+        singly.take(takes.on(row))
+        together += 1
+    assert takes.together(counters, rows) == together
+    takes.take(counters, rows[:together])
+    assert counters.in_use == pytest.approx(singly.in_use)
