@@ -30,6 +30,7 @@ from engine.dag.run import (
     TimePassed,
 )
 from roost.errors import ClientError
+from shared.files import sync_directory
 
 _KINDS: Final = {
     kind.__name__: kind
@@ -88,6 +89,8 @@ class Journal:
         """Forget whatever was written before."""
         self._file.truncate(0)
         self._write([0.0, "Header", list(astuple(header))])
+        self.sync()
+        sync_directory(self.path.parent)
 
     def cut(self) -> None:
         """Take away the end of a line that was not written whole."""
@@ -101,6 +104,7 @@ class Journal:
     def finish(self, code: int) -> None:
         """code: the exit code of the DAG."""
         self._write([0.0, _FINISHED, [code]])
+        self.sync()
 
     def write(self, fact: Fact, now: float) -> None:
         self._write([now, type(fact).__name__, list(astuple(fact))])
@@ -108,6 +112,10 @@ class Journal:
     def _write(self, line: list[Any]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
+
+    def sync(self) -> None:
+        """Have all that was written on the disk. Blocking."""
+        os.fdatasync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
+from engine.dag import picture
 from engine.dag.files import dot_lines, jobstate_line, metrics_text, status_lines
 from engine.dag.model import Kind, Node, Script, When
 from engine.dag.run import (
@@ -103,12 +104,18 @@ class Manager:
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _events: EventFollower = field(init=False)
+    _shape: dict[str, str] = field(init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SUBMITS))
     _problem: BaseException | None = None
+    _written: int = 0  # facts, and how many of them are on the disk
+    _synced: int = 0
+    _disk: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _unsynced: asyncio.Event = field(default_factory=asyncio.Event)
     _status_at: float = 0.0
     _heard_at: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
+        self._shape = picture.shape(self.run.dag)
         self._events = EventFollower(self.client, ("job.*",), self._heard, lambda: self._spawn(self._look()))
 
     @property
@@ -135,6 +142,7 @@ class Manager:
         await self._wait_for(self._events.opened)
         await self._begin()
         self._spawn(self._keep_time())
+        self._spawn(self._keep_on_disk())
         self._spawn(self._tell())
         if self.run.provisioning:
             self._spawn(self._look_at_provisioner())
@@ -156,9 +164,18 @@ class Manager:
             raise self._problem
 
     def _look_for_halt(self) -> None:
-        if halt_path(self._file).exists() != self.run.halted:
-            self._log("the DAG goes on" if self.run.halted else f"the DAG is halted by {halt_path(self._file)}")
-            self._fact(Resume() if self.run.halted else Halt())
+        path = halt_path(self._file)
+        if path.exists() == self.run.halted:
+            return
+        if self.run.halted:
+            self._log("the DAG goes on")
+            self._fact(Resume())
+            return
+        why = ""
+        with contextlib.suppress(OSError):  # gone already
+            why = path.read_text(errors="replace").strip()[:1000]
+        self._log(f"the DAG is halted by {path}{f': {why}' if why else ''}")
+        self._fact(Halt())
 
     async def _begin(self) -> None:
         self._look_for_halt()
@@ -204,6 +221,8 @@ class Manager:
         """Write it down, then do what follows."""
         self._heard_at = now = time.time()
         self.journal.write(fact, now)
+        self._written += 1
+        self._unsynced.set()
         for action in self.run.apply(fact, now):
             self._do(action)
         self._changed.set()
@@ -328,6 +347,7 @@ class Manager:
             self._log_post_script(JobId(progress.cluster, progress.last_proc), node.name, code)
         if asked.when is not When.HOLD:
             self._fact(ScriptEnded(asked.node, asked.attempt, asked.when, code))
+            await self._on_disk()
         self._programs.forget(key)
 
     async def _remove(self, cluster: int) -> None:
@@ -379,6 +399,22 @@ class Manager:
             if self.run.next_look is not None and self.run.next_look <= time.time():
                 self._fact(TimePassed())
 
+    async def _keep_on_disk(self) -> None:
+        """Nothing waits for it but what only the journal knows then: how a job stands can be asked again."""
+        while True:
+            await self._unsynced.wait()
+            self._unsynced.clear()
+            await self._on_disk()
+
+    async def _on_disk(self) -> None:
+        """All facts so far are on the disk when this returns."""
+        wanted = self._written
+        async with self._disk:
+            if self._synced < wanted:
+                so_far = self._written
+                await asyncio.to_thread(self.journal.sync)
+                self._synced = so_far
+
     async def _tell(self) -> None:
         """Bring the line in the queue and the status file up to date, when something has changed."""
         told: dict[str, str] = {}
@@ -386,11 +422,12 @@ class Manager:
             await asyncio.sleep(TELL_S)
             now = self._attributes()
             if now != told:
-                told = now
                 if self.run.dag.dot is not None and self.run.dag.dot.update:
                     self._write_picture()
+                changed = {name: value for name, value in now.items() if told.get(name) != value}
                 with contextlib.suppress(ClientError):  # only shown; the next change tells it again
-                    await self.client.edit([f"{self.job}.0"], now, schedd=self.schedd)
+                    await self.client.edit([f"{self.job}.0"], changed, schedd=self.schedd)
+                    told = now
             self._write_status(final=False)
             self._look_for_halt()
             self._report_pending()
@@ -407,14 +444,7 @@ class Manager:
             )
 
     def _attributes(self) -> dict[str, str]:
-        run = self.run
-        failed = len(run.failed)
-        values = {
-            "DAG_Status": int(run.status), "DAG_NodesTotal": run.dag.counted, "DAG_NodesDone": run.done,
-            "DAG_NodesFailed": failed, "DAG_NodesQueued": run.queued, "DAG_JobsIdle": run.idle,
-            "DAG_JobsHeld": run.held,
-        }  # fmt: skip
-        return {name: str(value) for name, value in values.items()}
+        return {**self._shape, **picture.states(self.run, drawn=bool(self._shape))}
 
     # The end
 

@@ -69,11 +69,8 @@ UNSET: Final = (
     Answer("deferred jobs have DeferralTime, DeferralWindow and DeferralPrepTime", "DeferralOffset"),
     Answer("jobs tell nothing of the machine of their submit", "CondorPlatform"),
     Answer(
-        "a job tells its DAG and node by DAGManJobId and DAGNodeName; of a DAG as a whole no job tells more than "
-        "DAG_NodesDone, DAG_NodesQueued and DAG_NodesTotal",
-        "DAGNodeRetry DAGParentNodeNames DAG_AdUpdateTime DAG_InRecovery DAG_JobsCompleted "
-        "DAG_JobsHeld DAG_JobsIdle DAG_JobsRunning DAG_JobsSubmitted DAG_NodesFailed DAG_NodesFutile "
-        "DAG_NodesPostrun DAG_NodesPrerun DAG_NodesReady DAG_NodesUnready",
+        "a node's job tells its try by DAGManNodeRetry; a DAG counts its idle and held jobs, and its nodes by state",
+        "DAGNodeRetry DAG_AdUpdateTime DAG_InRecovery DAG_JobsCompleted DAG_JobsRunning DAG_JobsSubmitted",
     ),
     Answer("virtual machines get their addresses from their hosts", "VM_MACAddr"),
     Answer(

@@ -9,6 +9,7 @@ import { useData } from "../lib/data.js";
 import { said, tone } from "../lib/words.js";
 import { Output } from "../parts/output.js";
 import { Use } from "../parts/use.js";
+import { Dag } from "../parts/dag.js";
 import { Table } from "../parts/table.js";
 import { State, command, note, submitter } from "./jobs.js";
 
@@ -54,13 +55,15 @@ function Shown({ data, id }) {
     ${row.Status === "Held" && html`<div class="w12 notice bad">${row.HoldReason ?? "held"} (code ${row.HoldReasonCode ?? "–"})</div>`}
     ${row.Failure && html`<div class="w12 notice bad">It failed: ${row.Failure}</div>`}
     ${row.Status === "Idle" && html`<${Why} id=${id} schedd=${row.Schedd} />`}
+    ${ad.DAG_NodesTotal && html`<${Dag} ad=${ad} schedd=${row.Schedd} />`}
     <${Card} title="Timeline" note="from the journal">
       <${Recorded} answer=${story} what="The whole story of a job" instead=${html`<${Known} row=${row} />`}>${(found) => html`<${Story} story=${found} failed=${Boolean(row.Failure)} />`}</${Recorded}>
     </${Card}>
-    <${Output} row=${row} history=${history} />
+    ${ad.JobUniverse !== "7" && html`<${Output} row=${row} history=${history} />`}
     <${Card} title="The job" wide="w6"><${Facts} facts=${[
       ["Command", html`<code>${command(row)}</code>`], ["Submitter", submitter(row)], ["Submitted", html`<${At} at=${row.QDate} />`],
       ["Cpus", number(row.RequestCpus)], ["Memory", row.RequestMemory !== undefined && memory(row.RequestMemory)], ["Priority in the queue", row.JobPrio],
+      ["DAG", ad.DAGManJobId && html`<a href=${href(["job", `${ad.DAGManJobId}.0`], { schedd: row.Schedd })}>${ad.DAGManJobId}.0</a>`],
       ["Batch", row.JobBatchName], ["Schedd", row.Schedd],
     ]} /></${Card}>
     <${Card} title="How it runs" wide="w6"><${Facts} facts=${[
