@@ -9,12 +9,14 @@ from shared.job_log import JobEventType
 
 __all__ = [
     "AdType",
+    "CommonFilesEventType",
     "CompletionType",
     "CredType",
     "DaemonCommand",
     "DaemonType",
     "DrainType",
     "FileTransferEventType",
+    "HistorySrc",
     "JobAction",
     "JobEventType",
     "JobStatus",
@@ -149,6 +151,25 @@ class FileTransferEventType(IntEnum):
     OUT_FINISHED = 6
 
 
+class CommonFilesEventType(IntEnum):
+    """What a COMMON_FILES event tells; there are none here."""
+
+    TransferQueued = 1
+    TransferStarted = 2
+    TransferFinished = 3
+    WaitStarted = 4
+    WaitFinished = 5
+
+
+class HistorySrc(IntEnum):
+    """Whose history is asked; here Schedd.history has that of ScheddJob."""
+
+    ScheddJob = 0
+    StartdJob = 1
+    JobEpoch = 2
+    Daemon = 3
+
+
 class JobAction(IntEnum):
     """What `Schedd.act` does."""
 
@@ -202,8 +223,8 @@ class QueryOpt(IntFlag):
 class SubmitMethod(IntEnum):
     """JobSubmitMethod of jobs."""
 
-    MinReserved = 0
     CondorSubmit = 0
+    MinReserved = 0
     DAGMan = 1
     PythonBindings = 2
     HTCondorJobSubmit = 3

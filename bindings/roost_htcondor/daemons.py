@@ -70,6 +70,16 @@ def send_command(ad: ClassAd, dc: DaemonCommand, target: str | None = None) -> N
         raise HTCondorException(f"no daemon {ad['Name']}")
 
 
+class Placementd:
+    """Refused: there is no such daemon."""
+
+    def __init__(self, location: ClassAd | None = None) -> None:
+        refuse("Placementd", "`roost token create` gives a user a token, and enrolling a machine its credentials")
+
+    userLogin = refused("Placementd.userLogin", "`roost token create` gives a user a token")
+    queryUsers = queryTokens = queryAuthorizations = userLogin
+
+
 send_alive = refused("send_alive", "daemons tell by heartbeats on the bus that they live")
 set_ready_state = refused("set_ready_state", "see send_alive")
 reload_config_usermaps = refused("reload_config_usermaps", "reload_config reads everything again")

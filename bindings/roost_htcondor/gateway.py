@@ -23,6 +23,8 @@ class HTCondorException(Exception):
 class SecurityContext:
     """A token to ask with, in place of the environment's."""
 
+    preferred_token: str | None = None
+
     def __init__(self, token: str | None = None) -> None:
         self.preferred_token = token
 

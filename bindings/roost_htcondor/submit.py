@@ -8,7 +8,8 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 from roost import submission
 from roost.errors import ClientError
@@ -17,6 +18,7 @@ from roost.submit.description import SUBMIT, told_of
 from roost.submit.queue_statement import QueueItems, parse
 from roost_htcondor.class_ad import ClassAd
 from roost_htcondor.constants import SubmitMethod
+from roost_htcondor.dagman import commands_of_dag, table_of_options
 from roost_htcondor.gateway import HTCondorException, gateway, refuse
 from shared.classad import ClassAd as PoolAd
 from shared.config.errors import ConfigError, Source
@@ -25,6 +27,7 @@ from shared.config.reader import Reader
 from shared.errors import RoostError
 
 _SOURCE = "Submit"
+NO_OPTIONS: Mapping[str, int | bool | str] = MappingProxyType({})
 
 
 class SubmitWarning(UserWarning):
@@ -266,15 +269,18 @@ class Submit(MutableMapping[str, str]):
                 raise HTCondorException(f"there is no token of {name}: store one with Credd.add_user_service_cred")
         return None
 
-    @staticmethod
-    def from_dag(filename: str, options: Mapping[str, Any] | None = None) -> Submit:
-        """Refused: a DAG is no job."""
-        refuse("Submit.from_dag", f"a DAG is no submit file here: roost submit-dag {filename} runs it (docs/dags.md)")
+    @classmethod
+    def from_dag(cls, filename: str, options: Mapping[str, int | bool | str] = NO_OPTIONS) -> Self:
+        """A description of the line in the queue of a DAG, to be submitted like any other. options: those of
+        `roost submit-dag`, by the names that `from_dag_options` prints, in any case. Raises HTCondorException where the
+        DAG is wrong, or is in the queue; KeyError for what is no option, TypeError and ValueError for what is no value
+        of one."""
+        return cls(commands_of_dag(filename, options))
 
     @staticmethod
     def from_dag_options() -> None:
-        """Refused, as `from_dag`."""
-        refuse("Submit.from_dag_options", "the options of roost submit-dag are in docs/dags.md")
+        """Print the options that `from_dag` takes."""
+        print(table_of_options())  # noqa: T201  (that is what it is for)
 
 
 def _named(key: str) -> str:

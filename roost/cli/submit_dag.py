@@ -66,7 +66,7 @@ def run(command: str, argv: list[str]) -> int:
         raise UsageError("which DAG? roost submit-dag FILE")
     from roost.dag.journal import read_dag
 
-    directory, files = _place(parsed)
+    directory, files = place(parsed)
     file = Path(files[0])
     dag = read_dag(files, "", str(directory))
     for problem in dag.warnings:
@@ -76,7 +76,7 @@ def run(command: str, argv: list[str]) -> int:
     return 0 if parsed.has("no_submit") else _submit(directory, files, parsed, dag)
 
 
-def _place(parsed: Parsed) -> tuple[Path, list[str]]:
+def place(parsed: Parsed) -> tuple[Path, list[str]]:
     """The directory that the DAG is of, and its files from there."""
     here, files = Path.cwd(), parsed.arguments
     if not parsed.has("usedagdir"):
@@ -94,7 +94,7 @@ def _submit(directory: Path, files: list[str], parsed: Parsed, dag: Dag) -> int:
     from roost.dag.beginning import begin
     from roost.submission import shares_files
 
-    wishes = _wishes(parsed)
+    wanted = wishes(parsed)
     with Client(parsed.one("pool") or None) as client:
         schedd = client.schedd()
         if not shares_files(schedd):
@@ -103,7 +103,7 @@ def _submit(directory: Path, files: list[str], parsed: Parsed, dag: Dag) -> int:
                 "another one, or has another account",
                 "usage",
             )
-        begun = begin(files, directory, wishes, lambda record: _is_queued(client, record), dag)
+        begun = begin(files, directory, wanted, lambda record: is_queued(client, record), dag)
         for problem in begun.in_vain:
             sys.stderr.write(f"WARNING: {problem}\n")
         queued = client.submit_once(begun.ad, begun.name, schedd=schedd["name"])
@@ -114,12 +114,14 @@ def _submit(directory: Path, files: list[str], parsed: Parsed, dag: Dag) -> int:
     return 0
 
 
-def _is_queued(client: Client, record: Record) -> bool:
+def is_queued(client: Client, record: Record) -> bool:
+    """Whether the line of a DAG that did not come to its end is in the queue yet."""
     ads = client.jobs(str(record.job), projection=["JobStatus"], schedd=record.schedd)
     return any(ad.eval("JobStatus") not in (3, 4) for ad in ads)
 
 
-def _wishes(parsed: Parsed) -> Wishes:
+def wishes(parsed: Parsed) -> Wishes:
+    """How the DAG is to be run. Raises UsageError."""
     from roost.dag.beginning import Wishes
 
     numbers = {"maxjobs": "max_jobs", "maxidle": "max_idle", "maxpre": "max_pre", "maxpost": "max_post"}

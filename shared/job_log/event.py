@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 
 class JobEventType(IntEnum):
-    """HTCondor's number of an event."""
+    """HTCondor's number of an event. Those from 100 on are of logs of execution points, which are not written here."""
 
     SUBMIT = 0
     EXECUTE = 1
@@ -28,6 +28,10 @@ class JobEventType(IntEnum):
     NODE_EXECUTE = 14
     NODE_TERMINATED = 15
     POST_SCRIPT_TERMINATED = 16
+    GLOBUS_SUBMIT = 17
+    GLOBUS_SUBMIT_FAILED = 18
+    GLOBUS_RESOURCE_UP = 19
+    GLOBUS_RESOURCE_DOWN = 20
     REMOTE_ERROR = 21
     JOB_DISCONNECTED = 22
     JOB_RECONNECTED = 23
@@ -54,6 +58,19 @@ class JobEventType(IntEnum):
     FILE_USED = 44
     FILE_REMOVED = 45
     DATAFLOW_JOB_SKIPPED = 46
+    COMMON_FILES = 47
+    EP_STARTUP = 100
+    EP_READY = 101
+    EP_RECONFIG = 102
+    EP_SHUTDOWN = 103
+    EP_REQUEST_CLAIM = 104
+    EP_RELEASE_CLAIM = 105
+    EP_ACTIVATE_CLAIM = 106
+    EP_DEACTIVATE_CLAIM = 107
+    EP_VACATE_CLAIM = 108
+    EP_DRAIN = 109
+    EP_RESOURCE_BREAK = 110
+    EP_RESOURCE_MEND = 111
 
 
 #: HTCondor's name of each event (MyType), by its number. Others are FutureEvent, as in its reader.

@@ -21,6 +21,7 @@ from roost_htcondor.constants import (
 )
 from roost_htcondor.credd import Credd
 from roost_htcondor.daemons import ping, send_command
+from roost_htcondor.dagman import DAGMan
 from roost_htcondor.gateway import HTCondorException, SecurityContext
 from roost_htcondor.job_events import JobEventLog
 from roost_htcondor.negotiator import Negotiator
@@ -272,3 +273,29 @@ ABSENT = (
 def test_what_there_is_not_is_refused_with_what_there_is(name):
     with pytest.raises(HTCondorException, match=f"^{name} is not in Roost: .{{10,}}"):
         getattr(Schedd(), name)("anything", at="all")
+
+
+def test_a_dag_is_submitted_halted_and_resumed(here):
+    (here / "node.sub").write_text("executable = /bin/sleep\narguments = $(naps)\ntransfer_executable = false\nqueue\n")
+    (here / "d.dag").write_text(
+        'JOB A node.sub\nJOB B node.sub\nVARS A naps="1000"\nVARS B naps="0"\nPARENT A CHILD B\n'
+    )
+    schedd = Schedd()
+    result = schedd.submit(Submit.from_dag("d.dag", {"BatchName": "night"}))
+    dag, mine = DAGMan(result.cluster()), f"DAGManJobId == {result.cluster()}"
+    wait_until(lambda: schedd.query(mine), what="the job of node A")
+    (line,) = schedd.query(f"ClusterId == {dag.dag_id}", ["JobUniverse", "JobBatchName"])
+    assert (line["JobUniverse"], line["JobBatchName"]) == (7, "night")
+    with pytest.raises(HTCondorException, match=f"is job {dag.dag_id}.0 already"):
+        Submit.from_dag("d.dag")
+    assert dag.halt("a reason") == (True, f"Halted DAG {dag.dag_id}")
+    out = here / "d.dag.dagman.out"
+    wait_until(lambda: "d.dag.halt: a reason" in out.read_text(), what="the halt")
+    assert dag.resume() == (True, f"Resumed DAG {dag.dag_id}")
+    wait_until(lambda: "the DAG goes on" in out.read_text(), what="the resumption")
+    with pytest.raises(HTCondorException, match="from_dag"):
+        dag.throttle(max_idle=5)
+    schedd.act(JobAction.Remove, dag.dag_id)
+    wait_until(lambda: not schedd.query(f"{mine} || ClusterId == {dag.dag_id}"), what="the removal")
+    assert dag.halt()[0] is False
+    assert (here / "d.dag.rescue001").exists()

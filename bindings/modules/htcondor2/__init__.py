@@ -4,12 +4,14 @@ from roost_htcondor import refuse_mixture
 from roost_htcondor.collector import Collector
 from roost_htcondor.constants import (
     AdType,
+    CommonFilesEventType,
     CompletionType,
     CredType,
     DaemonCommand,
     DaemonType,
     DrainType,
     FileTransferEventType,
+    HistorySrc,
     JobAction,
     JobEventType,
     JobStatus,
@@ -22,6 +24,7 @@ from roost_htcondor.constants import (
 )
 from roost_htcondor.credd import CredCheck, Credd
 from roost_htcondor.daemons import (
+    Placementd,
     load_a_config_usermap_file,
     ping,
     platform,
@@ -31,6 +34,7 @@ from roost_htcondor.daemons import (
     set_ready_state,
     version,
 )
+from roost_htcondor.dagman import DAGMan
 from roost_htcondor.gateway import HTCondorException, SecurityContext
 from roost_htcondor.job_events import JobEvent, JobEventLog
 from roost_htcondor.negotiator import Negotiator
@@ -62,11 +66,13 @@ __all__ = [
     "AdType",
     "AdTypes",
     "Collector",
+    "CommonFilesEventType",
     "CompletionType",
     "CredCheck",
     "CredType",
     "CredTypes",
     "Credd",
+    "DAGMan",
     "DaemonCommand",
     "DaemonCommands",
     "DaemonType",
@@ -75,6 +81,7 @@ __all__ = [
     "DrainTypes",
     "FileTransferEventType",
     "HTCondorException",
+    "HistorySrc",
     "JobAction",
     "JobEvent",
     "JobEventLog",
@@ -82,6 +89,7 @@ __all__ = [
     "JobStatus",
     "LogLevel",
     "Negotiator",
+    "Placementd",
     "QueryOpt",
     "QueryOpts",
     "RemoteParam",

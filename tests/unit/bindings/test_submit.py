@@ -82,7 +82,7 @@ def test_a_job_says_how_it_was_submitted():
         (lambda: list(Submit({"executable": "/bin/true"}).jobs(itemdata=[])), ValueError, "empty"),
         (lambda: list(Submit({"executable": "/bin/true"}).jobs(itemdata=[5])), TypeError, "dicts"),
         (lambda: list(Submit({"executable": "/nosuch/program"}).jobs()), HTCondorException, "does not exist"),
-        (lambda: Submit.from_dag("a.dag"), HTCondorException, "submit-dag"),
+        (lambda: Submit.from_dag("nosuch.dag"), HTCondorException, "nosuch.dag does not exist"),
     ],
 )
 def test_what_is_no_description_is_refused(make, error, told):

@@ -1,0 +1,6 @@
+"""Of HTCondor's htcondor.personal there is nothing in Roost: importing it says so."""
+
+raise ImportError(
+    "htcondor.personal is not in Roost: `roost up` starts a personal pool, which these modules find by themselves",
+    name=__name__,
+)
