@@ -298,7 +298,7 @@ def clients(request: pytest.FixtureRequest) -> Path:
     """A folder of programs for HTCondor's Python modules, for PYTHONPATH."""
     need(request, "clients")
     try:
-        return locked.folder_of("requirements-clients.lock", "roost-clients", built=("connection-pool",))
+        return locked.folder_of("requirements-clients.lock", "roost-clients", built=("connection-pool", "law"))
     except locked.Missing as missing:
         pytest.fail(f"{missing}. Or leave these tests out with --without clients.", pytrace=False)
 

@@ -4,12 +4,13 @@ requirements-clients.lock, without HTCondor's distribution."""
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from tests.integration.inside import InsidePool
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.timeout(600)  # with their installation
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,16 +30,34 @@ rule gather:
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    inside = InsidePool(tmp_path_factory.mktemp("pool"))
-    yield inside
-    inside.close()
+def paths(clients) -> str:
+    return os.pathsep.join(map(str, (ROOT / "bindings" / "modules", ROOT / "bindings", ROOT, clients)))
 
 
-def run(pool, clients, directory, *arguments):
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory, paths):
+    """One whose machine has a python3 with Roost's modules, and HTCondor's names of the commands."""
+    names = tmp_path_factory.mktemp("bin")
+    subprocess.run([sys.executable, "-m", "roost", "condor-names", str(names)], cwd=ROOT, check=True)
+    python = names / "python3"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={paths} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{names}{os.pathsep}{os.environ['PATH']}")
+        inside = InsidePool(tmp_path_factory.mktemp("pool"))
+        yield inside
+        inside.close()
+
+
+def program(pool, paths, directory, text) -> str:
+    """Run the text of a program."""
+    (directory / "program.py").write_text(textwrap.dedent(text))
+    return run(pool, paths, directory, "program.py")
+
+
+def run(pool, paths, directory, *arguments):
     """Run a program with Roost's modules and a home of its own; what it said."""
-    paths = (ROOT / "bindings" / "modules", ROOT / "bindings", ROOT, clients)
-    environment = {**pool.environment(), "PYTHONPATH": os.pathsep.join(map(str, paths)), "HOME": str(directory)}
+    environment = {**pool.environment(), "PYTHONPATH": paths, "HOME": str(directory)}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=directory,
@@ -52,11 +71,108 @@ def run(pool, clients, directory, *arguments):
     return done.stdout + done.stderr
 
 
-def test_snakemake_runs_a_workflow_by_its_executor_for_htcondor(pool, clients, tmp_path):
+def test_snakemake_runs_a_workflow_by_its_executor_for_htcondor(pool, paths, tmp_path):
     (tmp_path / "Snakefile").write_text(WORKFLOW)
     shared = ("persistence", "input-output", "software-deployment", "sources", "source-cache")
     options = ("--executor", "htcondor", "--jobs", "4", "--default-resources", "getenv=True")
     quick = ("--seconds-between-status-checks", "1", "--shared-fs-usage", *shared)
-    told = run(pool, clients, tmp_path, "-m", "snakemake", *options, *quick)
+    told = run(pool, paths, tmp_path, "-m", "snakemake", *options, *quick)
     assert (tmp_path / "all.txt").read_text() == "deep\nblue\n"
     assert told.count("was successful") == 3  # of jobs of the pool; the first rule is none
+
+
+def test_htmap_maps_a_function_over_inputs(pool, paths, tmp_path):
+    """By the older module: its transaction, its logs, and a transfer plug-in of the job's."""
+    told = program(
+        pool,
+        paths,
+        tmp_path,
+        """
+        import htmap
+
+        htmap.settings["DELIVERY_METHOD"] = "shared"
+        options = htmap.MapOptions(getenv="true", request_memory="64MB", request_disk="1MB")
+        found = htmap.map(lambda word: word.upper(), ["deep", "blue"], map_options=options, tag="words")
+        found.wait(timeout=100)
+        print(list(found), [str(one) for one in found.component_statuses])
+        found.remove()
+        """,
+    )
+    assert "['DEEP', 'BLUE'] ['COMPLETED', 'COMPLETED']" in told
+
+
+def test_pycondor_submits_a_dag_by_the_command(pool, paths, tmp_path):
+    note = tmp_path / "note"
+    note.write_text("#!/bin/sh\necho $1 >>said\n")
+    note.chmod(0o755)
+    program(
+        pool,
+        paths,
+        tmp_path,
+        """
+        import pycondor
+
+        places = dict(submit="files", error="files", output="files", log="files", verbose=0)
+        dag = pycondor.Dagman("dag", submit="files")
+        first, second = (
+            pycondor.Job(name, "note", dag=dag, request_memory="64MB", **places) for name in ("first", "second")
+        )
+        first.add_arg("first", name="it")
+        second.add_arg("second", name="it")
+        second.add_parent(first)
+        dag.build_submit(fancyname=False)
+        """,
+    )
+    said = tmp_path / "said"
+    wait_until(lambda: said.exists() and said.read_text() == "first\nsecond\n", what="both nodes")
+
+
+def test_law_submits_asks_and_removes_by_the_commands(pool, paths, tmp_path):
+    (tmp_path / "job.jdl").write_text("executable = /bin/sh\narguments = \"-c 'exit 3'\"\nlog = log\nqueue\n")
+    (tmp_path / "held.jdl").write_text("executable = /bin/true\nhold = true\nqueue\n")
+    told = program(
+        pool,
+        paths,
+        tmp_path,
+        """
+        import os, time
+        from law.contrib.htcondor.job import HTCondorJobManager
+
+        manager = HTCondorJobManager()
+        job, held = (manager.submit(os.path.abspath(name)) for name in ("job.jdl", "held.jdl"))
+        ends = time.time() + 60
+        while time.time() < ends:
+            found = manager.query([job, held])
+            if found[job]["status"] not in ("pending", "running"):
+                break
+        print(found[job]["status"], found[job]["code"], found[held]["status"])
+        manager.cancel(held)
+        print(held)
+        """,
+    )
+    told, held = told.split("\n")[:2]
+    assert told == "failed 3 failed"  # what is on hold it takes for failed too
+    with pool.client() as client:
+        wait_until(lambda: [ad.eval("JobStatus") for ad in client.jobs(held, history=True)] == [3], what="the removal")
+
+
+def test_parsl_gets_and_cancels_blocks_by_the_commands(pool, paths, tmp_path):
+    told = program(
+        pool,
+        paths,
+        tmp_path,
+        """
+        import os, time
+        from parsl.providers import CondorProvider
+
+        provider = CondorProvider(cores_per_slot=1, mem_per_slot=0.1)
+        provider.script_dir = os.getcwd()
+        done = provider.submit("echo block >said; true", 1)
+        long = provider.submit("sleep 1000", 1)
+        ends = time.time() + 60
+        while time.time() < ends and not os.path.exists("said"):
+            time.sleep(0.2)
+        print(provider.status([long])[0].state.name in ("PENDING", "RUNNING"), provider.cancel([long]))
+        """,
+    )
+    assert "True [True]" in told

@@ -77,9 +77,20 @@ async def test_listed_output_alone_goes_back(pool, files):
     ]
 
 
+async def test_a_slash_behind_a_directory_means_what_is_in_it(pool, files):
+    program(files, "mkdir -p d/e; echo 1 > d/one; echo 2 > d/e/two")
+    activation, _ = await start(pool, files, TransferOutput="d/")
+    end = await pool.schedd.end_of(activation.job_id)
+    assert end.exit.output_committed, end.exit
+    assert sorted(path.name for path in files.output.iterdir()) == ["_condor_stderr", "_condor_stdout", "e", "one"]
+    assert files.text("e/two") == "2\n"
+
+
 @pytest.mark.parametrize(
     ("listed", "text"),
     [
+        ("missing/", "exit 0"),
+        ("link/", "ln -s /etc link"),
         ("missing", "exit 0"),
         ("../x", "exit 0"),
         ("/etc/passwd", "exit 0"),

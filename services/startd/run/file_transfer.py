@@ -212,7 +212,15 @@ class FileTransfer:
         """Raises RunFailed."""
         if output.listed is None:
             return await asyncio.to_thread(self._changed_files)
-        return [self._source(*_listed(self._scratch, name, output.flatten)) for name in output.listed]
+        chosen: list[Source] = []
+        for name in output.listed:
+            path, called = _listed(self._scratch, name, output.flatten)
+            if name.endswith("/") and output.flatten:  # what is in the directory, without it
+                inside = await asyncio.to_thread(_names_in, self._scratch, path, name)
+                chosen += [self._source(path / one, one) for one in inside]
+            else:
+                chosen.append(self._source(path, called))
+        return chosen
 
     def _tell_input(self, job: ClassAd, bundle: tuple[int, int], results: Results) -> None:
         self._bundle = bundle
@@ -400,6 +408,17 @@ def _listed(scratch: Path, name: str, flatten: bool) -> tuple[Path, str]:
             raise Fault.BAD_OUTPUT.failure(f"output file {name!r} lies outside of the scratch directory")
         clean = inside
     return scratch / clean, os.path.basename(clean) if flatten else clean
+
+
+def _names_in(scratch: Path, folder: Path, name: str) -> list[str]:
+    """Raises RunFailed."""
+    real = Path(os.path.realpath(folder))
+    if not real.is_relative_to(os.path.realpath(scratch)):
+        raise Fault.BAD_OUTPUT.failure(f"output directory {name!r} leads out of the scratch directory")
+    try:
+        return sorted(os.listdir(real))
+    except OSError as error:
+        raise Fault.BAD_OUTPUT.failure(f"output directory {name!r} can not be read: {error.strerror}") from error
 
 
 def _top_files(folder: Path) -> dict[str, list[int]]:
