@@ -119,10 +119,6 @@ COMMANDS: Final = (
 
 #: A part of what HTCondor does goes by these: which one.
 PART: Final = (
-    Answer(
-        "`use POLICY : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
-        "checkpoint_destination",
-    ),
     Answer("services by their names, without handles", "use_oauth_services"),
     Answer("only `false`: there are neither tokens of one's own nor proxies", "use_scitokens use_x509userproxy"),
 )

@@ -195,11 +195,15 @@ def transfer(c: Commands, out: Attributes) -> None:
             out[attribute] = answer
     _keys(c, out)
     c.boolean("skip_filechecks")
-    if "CheckpointDestination" in out:
-        c.warn(
-            "checkpoint_destination has no effect: checkpoints are kept at the access point", "checkpoint_destination"
-        )
     code = c.integer("checkpoint_exit_code")
+    if destination := out.get("CheckpointDestination"):
+        if "://" not in destination:
+            c.warn(
+                f"checkpoint_destination = {destination} is no URL: the job will be held at its first checkpoint",
+                "checkpoint_destination",
+            )
+        elif code is None and not c.text("MY.WantFTOnCheckpoint"):
+            c.warn("checkpoint_destination has no effect without checkpoint_exit_code", "checkpoint_destination")
     if code is not None:
         if should == "NO":
             c.warn(

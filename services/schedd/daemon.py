@@ -27,6 +27,7 @@ from services.schedd.core.claim import Claim
 from services.schedd.core.rights import may_act
 from services.schedd.io import history
 from services.schedd.io.actions import Actions
+from services.schedd.io.checkpoint_cleanup import CheckpointCleanup
 from services.schedd.io.claim_table import ClaimTable
 from services.schedd.io.claims import Claims, Keepalive
 from services.schedd.io.credentials import CredentialStore
@@ -135,6 +136,7 @@ class Schedd(Daemon):
         self.scheduler_universe = SchedulerUniverse(self.updates, folder / "scheduler_universe", self.actions.act)
         self.queries = Queries(self.updates)
         self.requests = ResourceRequests(self.updates)
+        self.checkpoint_cleanup = CheckpointCleanup(self.updates)
         self.cron = ScheddCron(context, self.updates.counts_changed.set)
         self.epochs: dict[str, int] = {}  # by shard: the highest seen
         self._submitter_ads = Advertiser(context, "Submitter", subsystem="SCHEDD")
@@ -208,6 +210,7 @@ class Schedd(Daemon):
             "factories": self.late_materialization.run(),
             "tidy": self._tidy(),
             "cron": self.cron.run(),
+            "checkpoint-cleanup": self.checkpoint_cleanup.run(),
             "mail": self.updates.mailer.run(),
             "sorted": self.updates.repeat_autoclusters(),
             "certificate": self.certificate.run(),

@@ -108,6 +108,9 @@ class Settings:
     max_transfer_input_mb: Expr | None = None  # MAX_TRANSFER_INPUT_MB, of a job; negative: no limit
     max_transfer_output_mb: Expr | None = None  # MAX_TRANSFER_OUTPUT_MB, of a job; negative: no limit
     sign_s3_urls: bool = True  # SIGN_S3_URLS
+    checkpoint_destinations: str = ""  # CHECKPOINT_DESTINATION_MAPFILE
+    checkpoint_cleanup_timeout_s: float = 600.0  # SCHEDD_CHECKPOINT_CLEANUP_TIMEOUT
+    libexec: str = ""  # LIBEXEC
     #: Of jobs that speak Chirp: whether they may use files here, read their ads, and change them.
     chirp_files: bool = True  # ENABLE_CHIRP and ENABLE_CHIRP_IO
     chirp_reads: bool = True  # ENABLE_CHIRP
@@ -171,6 +174,9 @@ class Settings:
             max_transfer_input_mb=knobs.max_transfer_input_mb,
             max_transfer_output_mb=knobs.max_transfer_output_mb,
             sign_s3_urls=knobs.sign_s3_urls,
+            checkpoint_destinations=knobs.checkpoint_destination_mapfile,
+            checkpoint_cleanup_timeout_s=knobs.schedd_checkpoint_cleanup_timeout,
+            libexec=config.get("LIBEXEC") or "",
             chirp_files=knobs.enable_chirp and knobs.enable_chirp_io,
             chirp_reads=knobs.enable_chirp,
             chirp_updates=knobs.enable_chirp and knobs.enable_chirp_updates,

@@ -295,6 +295,25 @@ def open_source(source: Source) -> IO[bytes]:
     return file
 
 
+def checksums(sources: Iterable[Source], *, limit_bytes: int | None = None) -> list[tuple[str, str]]:
+    """SHA-256, as a text, and name of every file that these sources are or have in them. Raises TransferError, also for
+    links. Blocking."""
+    amount, found = _Amount(limit_bytes), []
+    for source in sources:
+        for member in _members(source):
+            with member.file or contextlib.nullcontext() as file:
+                amount.add(member)
+                if member.kind == "link":
+                    raise TransferError(f"{member.name}: is a link; only plain files can be kept at a URL")
+                if file is None:
+                    continue
+                digest = hashlib.sha256()
+                while piece := file.read(CHUNK):
+                    digest.update(piece)
+                found.append((digest.hexdigest(), member.name))
+    return found
+
+
 async def _content(member: _Member) -> AsyncIterator[bytes]:
     """Content, padding and checksum of a file."""
     assert member.file is not None

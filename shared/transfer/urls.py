@@ -56,8 +56,8 @@ def output_url(job: ClassAd, name: str) -> str:
 
 
 def may_sign(job: ClassAd, method: str, url: str) -> bool:
-    """Whether a run of this job may have this URL signed: what it gets are its own inputs, what it puts lies where its
-    output belongs."""
+    """Whether a run of this job may have this URL signed: what it gets are its own inputs and its checkpoints, what
+    it puts lies where its output and its checkpoints belong."""
     if scheme_of(url) not in SIGNED or "?" in url or "#" in url:
         return False
     if method == "GET" and url in input_urls(job):
@@ -65,7 +65,17 @@ def may_sign(job: ClassAd, method: str, url: str) -> bool:
     return any(url == place or _below(url, place) for place in _places(job, method))
 
 
+def destination_of(job: ClassAd) -> str:
+    """The URL below which all checkpoints of a job lie, with a slash at its end; empty: the access point has them."""
+    given = job.eval_string("CheckpointDestination")
+    if not given:
+        return ""
+    return f"{given.rstrip('/')}/{job.eval_string('GlobalJobId').replace('#', '_')}/"
+
+
 def _places(job: ClassAd, method: str) -> Iterator[str]:
+    if destination := destination_of(job):
+        yield destination
     if method == "PUT":
         if destination := job.eval_string("OutputDestination"):
             yield destination

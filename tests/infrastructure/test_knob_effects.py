@@ -114,8 +114,7 @@ def test_what_goes_in_part_is_read():
     declared = {knob.name for knob in KNOBS.values()}
     named = {name for answer in PART for name in answer.names.split()}
     assert named - declared == {
-        "SEC_<level>_AUTHENTICATION_METHODS",  # of SEC_<what>
-        "CHECKPOINT_DESTINATION_MAPFILE",  # of a template
+        "SEC_<level>_AUTHENTICATION_METHODS",  # of SEC_<what>  # of a template
     }
     assert sorted(named & declared - read_somewhere() - {"CONDOR_HOST"}) == []
 

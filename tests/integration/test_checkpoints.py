@@ -187,3 +187,34 @@ async def test_output_of_an_evicted_job_goes_on_after_what_was_said_where_it_wan
     activation, _ = await start(pool, files, **wants, CheckpointNumber=0)
     await pool.schedd.end_of(activation.job_id)
     assert (files.text("_condor_stdout"), files.text("_condor_stderr")) == ("said\n" * 2, "warned\n" * 2)
+
+
+def test_checkpoints_that_lie_at_a_url_are_checked_and_removed_when_they_are_not_wanted(personal, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    (personal.directory / "checkpoint-destination-mapfile").write_text(
+        f"* file://{place}/ cleanup_locally_mounted_checkpoint,-prefix,\\0,-path,{place}\n"
+    )
+    lines = (
+        "checkpoint_exit_code = 85",
+        "transfer_checkpoint_files = state",
+        f"checkpoint_destination = file://{place}",
+    )
+    cluster = submit(personal, tmp_path, *lines)
+    wait_until(lambda: waits(tmp_path) == 1, 60, "the second step")
+    (saved,) = [path for path in place.rglob("*") if path.is_file()]
+    assert saved.relative_to(place).parts[1:] == ("0001.0001", "state")
+    personal.roost("hold", str(cluster))
+    wait_until(lambda: personal.final(cluster), 60, "the hold")
+    saved.write_text("changed\n")
+    personal.roost("release", str(cluster))
+    wait_until(lambda: (personal.final(cluster) or [(0, None, 0)])[0][2] == 36, 60, "the hold")
+    assert "is not what was put there (SHA-256)" in ad_of(personal, cluster).eval("HoldReason")
+    saved.write_text("1\n")
+    personal.roost("release", str(cluster))
+    wait_until(lambda: waits(tmp_path) == 2, 60, "the second step, from the checkpoint")
+    (tmp_path / "words" / "go").touch()
+    wait_until(lambda: personal.final(cluster) and personal.final(cluster)[0][0] == 4, 60, "the end")
+    assert (tmp_path / "out").read_text() == "step 0\nstep 1\nstep 2\n"
+    wait_until(lambda: not list(place.iterdir()), 60, "an empty place")
+    wait_until(lambda: not list(personal.directory.rglob("checkpoint-cleanup/*")), 60, "an empty spool")

@@ -211,3 +211,27 @@ def test_a_run_has_only_its_own_urls_signed(store, tmp_path):
             sign(job, method, [f"{store.url}/{key}"], now, spooled=False)
     with pytest.raises(NotSigned, match="a spooled job leaves its keys"):
         sign(job, "GET", [f"{store.url}/mine"], now, spooled=True)
+
+
+def test_a_checkpoint_lies_in_the_store(pool, store, keys, tmp_path):
+    """Its next run goes on from there."""
+    words = tmp_path / "words"
+    words.mkdir()
+    program = (
+        f"mkdir -p d; [ -e 'd/a b' ] && {{ cat 'd/a b'; touch {words}/up; sleep 1000; }}; echo saved > 'd/a b'; exit 85"
+    )
+    text = f"{keys}checkpoint_exit_code = 85\ntransfer_checkpoint_files = d\ncheckpoint_destination = {store.url}/c\n"
+    (tmp_path / "job").write_text(f"#!/bin/sh\n{program}\n")
+    (tmp_path / "job.sub").write_text(
+        f"executable = job\noutput = out\nlog = log\nshould_transfer_files = yes\n{text}queue\n"
+    )
+    cluster = pool.submit(tmp_path / "job.sub")
+    wait_until((words / "up").exists, 60, "the second start")
+    pool.roost("hold", str(cluster))
+    wait_until(lambda: pool.final(cluster), 60, "the hold")
+    (key,) = [key for key in store.listed() if key.startswith("c/")]
+    assert key.endswith("/0001.0001/d/a b")
+    (words / "up").unlink()
+    pool.roost("release", str(cluster))
+    wait_until((words / "up").exists, 60, "the next run")
+    pool.roost("rm", str(cluster))

@@ -53,7 +53,7 @@ from services.schedd.core.imports import held_once_spooled
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
 from services.schedd.core.transfer_queue import TransferQueue
-from services.schedd.io import checkpoints, job_trace, spool
+from services.schedd.io import checkpoint_cleanup, checkpoints, job_trace, spool
 from services.schedd.io.chirp import ChirpRequests
 from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
@@ -62,7 +62,7 @@ from services.schedd.io.url_signing import NotSigned, sign
 from services.schedd.settings import Settings
 from shared import private_files
 from shared.chirp import MAX_REQUEST
-from shared.classad import ClassAd
+from shared.classad import ClassAd, unparse_old
 from shared.errors import RetryableError
 from shared.transfer.bundle import CHUNK, Entry, Source, check_sources, feed, receiving, write_bundle
 from shared.transfer.counts import TransferCounts
@@ -450,18 +450,13 @@ class FileServer:
         await asyncio.to_thread(private_files.make_directory, incoming)
         async with self._taking(request, incoming, self._limit(job, OUTPUT)) as extraction:
             entries = extraction.finish()
-            number = await asyncio.to_thread(checkpoints.put_by, spool_folder, job.id, extraction.staging)
+            ad = unparse_old(full_ad(updates.name, job, updates.now(), updates.settings.rights.private).public())
+            number = await asyncio.to_thread(checkpoints.put_by, spool_folder, job.id, extraction.staging, ad)
         if job.shadow is not run or self.table.get(job.id) is not job:
             raise TransferError("the run is over; its checkpoint is not wanted any more")
-        taken = job.ad.eval("NumCkpts")
-        job.ad[checkpoints.NUMBER] = number
-        job.ad["NumCkpts"] = (taken if isinstance(taken, int) else 0) + 1
-        job.ad["LastCkptTime"] = int(updates.now())
-        updates.queue.put(job)
-        await updates.commit()
+        await checkpoint_cleanup.keep(updates, job, number)
         self.counts.bytes.add("checkpoint", count=sum(entry.size for entry in entries))
         updates.context.log.info("checkpoint_kept", job_id=str(job.id), attempt=run.attempt, number=number)
-        await asyncio.to_thread(checkpoints.keep_only, spool_folder, job.id, number)
 
     async def _piece(self, request: web.Request) -> web.StreamResponse:
         """A piece of what the job says, for its file. What is refused travels with the other output, and is judged

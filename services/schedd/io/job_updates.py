@@ -12,7 +12,7 @@ import heapq
 import os
 import shutil
 import socket
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -126,6 +126,7 @@ class JobUpdates:
         self.broken = asyncio.Event()  # the database cannot be written
         self.demand_grew = claims.job_offered  # tell the negotiator at once
         self.counts_changed = asyncio.Event()  # tell it soon
+        self.checkpoints_due = asyncio.Event()  # some are to be removed where they lie
         # Of jobs of the scheduler universe, set by who runs them: end a run (why, how); kill it.
         self.stop_here: Callable[[Job, str, str], None]
         self.abandon_here: Callable[[Job], None]
@@ -625,7 +626,7 @@ class JobUpdates:
             self.record_all([(where, text.encode(errors="surrogateescape")) for where, text in texts])
         cluster = job.cluster
         if job.ad.eval(checkpoints.NUMBER) is not UNDEFINED:
-            self._clean(checkpoints.folder_of(self.spool, job.id))
+            self._drop_checkpoints(job.id)
         last = self.table.forget(job)
         if last:
             self._drop(cluster)
@@ -678,12 +679,26 @@ class JobUpdates:
         if cluster.spool:
             self._clean(self.spool / str(cluster.id))
 
+    def _drop_checkpoints(self, job: JobId) -> None:
+        async def drop() -> None:
+            await self.queue.commit()  # the job must be gone before its files are
+            try:
+                if await asyncio.to_thread(checkpoints.drop, self.spool, job):
+                    self.checkpoints_due.set()
+            except OSError as error:  # the next schedd finds them again
+                self.context.log.warning("checkpoints_not_dropped", job_id=str(job), reason=str(error))
+
+        self._beside(drop())
+
     def _clean(self, folder: Path) -> None:
         async def clean() -> None:
             await self.queue.commit()  # the job must be gone before its files are
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
-        task = asyncio.get_running_loop().create_task(clean(), name="schedd:clean")
+        self._beside(clean())
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="schedd:clean")
         self._cleaners.add(task)
         task.add_done_callback(self._cleaners.discard)
 

@@ -103,6 +103,8 @@ def main(words: list[str], out: IO[str] = sys.stdout) -> int:
     good = True
     with open(outfile, "w", encoding="utf-8", errors="surrogateescape") as file:
         for ad in asked:
+            if upload and ad.get("MakeDirectories") == "true":
+                make_directories(ad["Url"])
             result = transfer(ad["Url"], ad["LocalFileName"], upload=upload)
             file.write(ad_text(result))
             file.flush()
@@ -204,6 +206,13 @@ def put(url: str, path: str) -> tuple[int, int]:
         with _answer(request) as answer:
             answer.read(CHUNK)
             return size, answer.status
+
+
+def make_directories(url: str) -> None:
+    """Those of a file's URL. What can not be made is told with the file."""
+    if urllib.parse.urlsplit(url).scheme == "file":
+        with contextlib.suppress(OSError, Final):
+            os.makedirs(os.path.dirname(_local(url)), exist_ok=True)
 
 
 def _copy(source: str, target: str) -> int:

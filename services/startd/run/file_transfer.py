@@ -27,6 +27,7 @@ from services.startd.core.run.plugins import Results, Transfer, statistics
 from services.startd.exec.registry import LAUNCHER_FILES
 from services.startd.isolation import scratch_dirs
 from services.startd.run import manifest
+from services.startd.run.checkpoint_store import CheckpointStore
 from services.startd.run.context import RunContext
 from services.startd.run.orders import Orders
 from services.startd.run.output_stream import OutputStreams
@@ -38,7 +39,7 @@ from shared.transfer.bundle import Source
 from shared.transfer.client import Received, fetch, send
 from shared.transfer.errors import InTheClear, NoRoom, TooLarge, TransferError, TransferRefused, TransferUnavailable
 from shared.transfer.limits import INPUT, OUTPUT, limit_of
-from shared.transfer.urls import goes_by_url, input_urls, output_url
+from shared.transfer.urls import destination_of, goes_by_url, input_urls, output_url
 
 #: The schedd's endpoint says that this run is over or not meant: statuses of HTTP.
 _NOT_WANTED = (401, 404, 409, 410)
@@ -61,6 +62,7 @@ class FileTransfer:
         self._log = log
         self._bundle = (0, 0)  # files and bytes that came from the access point
         self._urls = UrlTransfer(record, context, orders, log)
+        self._checkpoints = CheckpointStore(record, self._urls, lambda: self._scratch, self._source)
         self._streams = OutputStreams(record, context, lambda name: self._source(self._scratch / name, name), log)
 
     def follow_output(self, job: ClassAd) -> None:
@@ -158,7 +160,7 @@ class FileTransfer:
             await self._noted(manifest.list_scratch, directory, BEFORE)
         record.before = _top_files(self._scratch)
 
-    async def fetch_checkpoint(self, job: ClassAd) -> None:
+    async def fetch_checkpoint(self, job: ClassAd, launch: Launch) -> None:
         """What an earlier run saved, over the input. What it did not change counts as changed: it is the job's work.
         Raises RunFailed."""
         if not isinstance(job.eval("CheckpointNumber"), int):
@@ -174,17 +176,31 @@ class FileTransfer:
             raise Fault.EXECUTE_FULL.failure(f"the checkpoint does not come: {error}") from error
         except TransferError as error:
             raise Fault.BAD_INPUT.failure(f"checkpoint: {error}") from error
-        record.usage["bytes_received"] = record.usage.get("bytes_received", 0) + received.bytes
-        self._context.counts.files.bytes.add("checkpoint", count=received.bytes)
+        try:
+            by_url = await self._checkpoints.get(job, [entry.name for entry in received.entries], launch)
+        except TransferUnavailable as error:
+            raise Fault.MACHINE_ERROR.failure(f"checkpoint: {error}") from error
+        size = received.bytes + by_url.size
+        record.usage["bytes_received"] = record.usage.get("bytes_received", 0) + size
+        self._context.counts.files.bytes.add("checkpoint", count=size)
 
-    async def save(self, job: ClassAd, *, streams: bool) -> None:
+    async def save(self, job: ClassAd, *, streams: bool, launch: Callable[[], Launch] | None = None) -> None:
         """Send what the job has saved to its access point, which has it for good when this returns. streams: with what
-        it said. Raises RunFailed, TransferUnavailable: no time was left for it."""
+        it said. launch: what was started, described anew, where the files may go to the job's checkpoint_destination.
+        Raises RunFailed, TransferUnavailable: no time was left for it."""
         record = self._record
         limit = limit_of(job, OUTPUT)
+        elsewhere, manifest_there = 0, None
         try:
             sources = self._standard_streams() if streams else []
-            sources += await self._chosen(checkpoint_of(job))
+            chosen = await self._chosen(checkpoint_of(job))
+            if launch is not None and destination_of(job):
+                found = launch()
+                manifest_there, results = await self._while_wanted(
+                    lambda: self._checkpoints.put(job, chosen, found, limit)
+                )
+                chosen, elsewhere = [manifest_there], results.size
+            sources += chosen
             sent = await self._while_wanted(
                 lambda: send(
                     self._session(),
@@ -204,9 +220,12 @@ class FileTransfer:
             raise Fault.IN_THE_CLEAR.failure(f"checkpoint: {error}") from error
         except TransferError as error:
             raise Fault.NO_CHECKPOINT.failure(f"checkpoint: {error}") from error
-        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + sent.bytes
-        self._context.counts.files.bytes.add("checkpoint", count=sent.bytes)
-        self._log.info("checkpoint_sent", bytes=sent.bytes)
+        if manifest_there is not None:
+            await self._checkpoints.forget(manifest_there)
+        size = sent.bytes + elsewhere
+        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + size
+        self._context.counts.files.bytes.add("checkpoint", count=size)
+        self._log.info("checkpoint_sent", bytes=size)
 
     async def _chosen(self, output: Output) -> list[Source]:
         """Raises RunFailed."""

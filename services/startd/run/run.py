@@ -263,7 +263,7 @@ class Run:
             while is_checkpoint(self.job, end) and self.record.transfer_url and not self._orders.fast.is_set():
                 self._note_usage(end)
                 try:
-                    await self._files.save(self.job, streams=True)
+                    await self._files.save(self.job, streams=True, launch=self.launch)
                 except TransferUnavailable:
                     break  # it has to leave: the checkpoint before this one stays
                 if self.stop_order is not None:
@@ -337,7 +337,7 @@ class Run:
             launch = self._with_credentials(launch)
         if record.transfer_url:
             await self._files.fetch_by_url(self.job, launch)
-            await self._files.fetch_checkpoint(self.job)
+            await self._files.fetch_checkpoint(self.job, launch)
         if self.hooks.has(Hook.PREPARE_JOB):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
         files = {

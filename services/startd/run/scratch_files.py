@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,6 +52,22 @@ def write_below(scratch: Path, folder: str, name: str, data: bytes, mode: int = 
             write_in(inner, top, name, data, mode)
         finally:
             os.close(inner)
+
+
+def make_folders(scratch: Path, names: Iterable[str]) -> None:
+    """The directories that files of these names lie in, where they are missing. Raises OSError."""
+    with _opened(scratch) as top:
+        for folder in sorted({name.rpartition("/")[0] for name in names} - {""}):
+            inner = os.dup(top)
+            try:
+                for part in folder.split("/"):
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, 0o755, dir_fd=inner)
+                    outer, inner = inner, os.open(part, DIRECTORY, dir_fd=inner)
+                    os.close(outer)
+                    give(inner, top)
+            finally:
+                os.close(inner)
 
 
 def read(scratch: Path, name: str, most: int) -> str:

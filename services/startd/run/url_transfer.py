@@ -77,6 +77,10 @@ class UrlTransfer:
             raise Fault.INPUT_TOO_LARGE.failure(f"input files: {size} bytes came by URL where {limit} are allowed")
         return results
 
+    async def get(self, job: ClassAd, launch: Launch, transfers: Sequence[Transfer]) -> Results:
+        """Raises RunFailed."""
+        return await self._do(job, launch, transfers, upload=False)
+
     async def send(self, job: ClassAd, launch: Launch, transfers: Sequence[Transfer]) -> Results:
         """Raises RunFailed, TransferUnavailable: no time was left for it."""
         return await self._do(job, launch, transfers, upload=True)

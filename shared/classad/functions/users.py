@@ -88,9 +88,14 @@ class UserMap:
         lengths = sorted({len(name) for name in names}, reverse=True) if prefixes else []
         return cls(names, tuple(patterns), tuple(lengths))
 
+    def entry(self, user: str) -> tuple[str, str] | None:
+        """The name in the map that fits `user`, and what it maps to; patterns are not looked at."""
+        whole = next((user[:length] for length in self.lengths if user[:length] in self.names), user)
+        return (whole, self.names[whole][1]) if whole in self.names else None
+
     def groups(self, user: str) -> str | None:
         """What `user` maps to, as it stands in the map; None if nothing fits."""
-        whole = next((user[:length] for length in self.lengths if user[:length] in self.names), user)
+        whole, _ = self.entry(user) or (user, "")
         place, named = self.names.get(whole, (0, None))
         for number, pattern in self.patterns:
             if named is not None and number > place:

@@ -519,10 +519,10 @@ NONE: Final = (
         told=False,
     ),
     Answer(
-        "checkpoints are kept at the access point, and go with their jobs",
-        "CHECKPOINT_CLEANUP_TIMEOUT MAX_CHECKPOINT_CLEANUP_PROCS SCHEDD_CHECKPOINT_CLEANUP_TIMEOUT "
-        "CHECK_REACTIVATE_AFTER_CHECKPOINT",
+        "the schedd removes checkpoints itself, of one job after the other; SCHEDD_CHECKPOINT_CLEANUP_TIMEOUT counts",
+        "CHECKPOINT_CLEANUP_TIMEOUT MAX_CHECKPOINT_CLEANUP_PROCS",
     ),
+    Answer("a job that saved itself goes on where it is", "CHECK_REACTIVATE_AFTER_CHECKPOINT"),
     Answer(
         "`roost q` shows what its options say, and asks the gateway",
         "CONDOR_Q_DASH_BATCH_IS_DEFAULT CONDOR_Q_ONLY_MY_JOBS CONDOR_Q_SHOW_OLD_SUMMARY CONDOR_Q_USE_V3_PROTOCOL",
@@ -757,10 +757,6 @@ PART: Final = (
         "the master starts what it names, `roost up` what it names besides the daemons of every pool; a container "
         "starts one daemon",
         "DAEMON_LIST",
-    ),
-    Answer(
-        "`use POLICY : OnlyRegisteredCheckpointDestinations` holds jobs to it; they are kept at the access point",
-        "CHECKPOINT_DESTINATION_MAPFILE",
     ),
     Answer(
         "D_FULLDEBUG, D_ALL and categories with :2 make the log more detailed; others change nothing",

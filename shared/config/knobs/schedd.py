@@ -283,6 +283,18 @@ class ScheddSettings(ServerTlsSettings):
     sign_s3_urls: bool = knob(
         "SIGN_S3_URLS", "true", meaning="sign s3:// and gs:// URLs of jobs, with the keys that they name"
     )
+    checkpoint_destination_mapfile: str = knob(
+        "CHECKPOINT_DESTINATION_MAPFILE",
+        "$(ETC)/checkpoint-destination-mapfile",
+        meaning="file of programs that remove checkpoints: lines `* URL program,argument,...`",
+    )
+    schedd_checkpoint_cleanup_timeout: int = knob(
+        "SCHEDD_CHECKPOINT_CLEANUP_TIMEOUT",
+        "600",
+        unit="s",
+        least=1,
+        meaning="for the removal of all checkpoints of a job at its checkpoint_destination; then it is tried again",
+    )
     roost_schedd_max_spooled_mb: float = knob(
         "ROOST_SCHEDD_MAX_SPOOLED_MB",
         "10240",

@@ -25,6 +25,15 @@ def test_urls_among_the_input():
     assert goes_by_url(ClassAd({"TransferOutputRemaps": "a = b; c = file:///tmp/c"}))
 
 
+def test_what_lies_below_the_checkpoint_destination_may_be_signed_both_ways():
+    job = ClassAd({"CheckpointDestination": "s3://b/c", "GlobalJobId": "schedd#1.0#5"})
+    inside = "s3://b/c/schedd_1.0_5/0001.0001/state"
+    assert may_sign(job, "GET", inside)
+    assert may_sign(job, "PUT", inside)
+    assert not may_sign(job, "PUT", "s3://b/c/other_1.0_5/0001.0001/state")
+    assert not may_sign(job, "GET", "s3://b/c/schedd_1.0_5/../x")
+
+
 def test_public_files_travel_as_others_do(tmp_path):
     (tmp_path / "shared").write_text("all")
     job = ClassAd({"Iwd": str(tmp_path), "TransferInput": "own", "PublicInputFiles": "shared, https://h/c"})

@@ -100,7 +100,12 @@ class Fault(Enum):
     )
     INPUT_TOO_LARGE = Row("input larger than MaxTransferInputMB, or MAX_TRANSFER_INPUT_MB, allows", "held", 32)
     OUTPUT_TOO_LARGE = Row("output larger than MaxTransferOutputMB, or MAX_TRANSFER_OUTPUT_MB, allows", "held", 33)
-    NO_CHECKPOINT = Row("checkpoint missing, outside of the scratch directory, refused", "held", 36)
+    NO_CHECKPOINT = Row(
+        "checkpoint missing, outside of the scratch directory, refused; or not to be had from its URL, or sent there",
+        "held",
+        36,
+        subcode_is="0, or a plug-in's exit status times 256, or 62 where it took too long",
+    )
     NO_CREDENTIALS = Row("a credential of use_oauth_services missing, or not to be delivered", "held", 4)
     NO_IMAGE = Row(
         "image missing, not a name, not to be pulled (after 3 attempts where the registry is away)", "held", 35

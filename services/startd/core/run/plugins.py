@@ -44,11 +44,13 @@ class Plugin:
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """url: with scheme and all. path: the whole path of the file at the execution point. asked: what the job calls it,
-    where that is another URL than the one to be used."""
+    where that is another URL than the one to be used. folders: those that a file is to lie in are
+    made, where there are such at its URL."""
 
     url: str
     path: str
     asked: str = ""
+    folders: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,10 @@ def arguments(plugin: Plugin, transfers: Sequence[Transfer], infile: str, outfil
 
 def asked_ads(transfers: Iterable[Transfer]) -> str:
     """The text of the file behind -infile."""
-    return "".join(f"[ Url = {_text(one.url)}; LocalFileName = {_text(one.path)} ]\n" for one in transfers)
+    folders = {False: "", True: '; MakeDirectories = "true"'}
+    return "".join(
+        f"[ Url = {_text(one.url)}; LocalFileName = {_text(one.path)}{folders[one.folders]} ]\n" for one in transfers
+    )
 
 
 def _text(value: str) -> str:
