@@ -13,15 +13,19 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roost.cli.options import Option, flag, parse, usage
 from roost.cli.output import say
 from roost.errors import UsageError
 from shared.errors import RoostError
+
+if TYPE_CHECKING:
+    from roost.client import Client
+    from shared.classad import ClassAd
 
 #: Instead of a word: names of files, which shells know best.
 FILES: Final = ":files"
@@ -30,6 +34,11 @@ _KINDS: Final = {
     "FILE": "files", "DIR": "files", "JOB": "jobs", "MACHINE": "machines", "HOST": "machines", "SCHEDD": "schedds",
     "USER": "users", "OWNER": "users", "SUBMITTER": "users", "LEVEL": "levels", "DAEMON": "daemons", "KIND": "daemons",
 }  # fmt: skip
+#: Of which ads the attributes are that a command takes (metavar ATTR).
+_ATTRIBUTES: Final = {
+    **dict.fromkeys(("q", "history", "qedit", "wait"), "job attributes"),
+    **dict.fromkeys(("status", "update-machine-ad"), "machine attributes"),
+}
 #: What the arguments of commands are.
 _ARGUMENTS: Final[dict[str, str]] = {
     **dict.fromkeys(("q", "rm", "hold", "release", "suspend", "continue", "vacate-job"), "jobs"),
@@ -119,7 +128,7 @@ def _kind_of_value(option: Option, command: str) -> str:
     wanted = option.metavar.strip("[].").split(" ")[0].removesuffix("...")
     if wanted == "NAME" and option.names[0] == "name":
         return "machines"
-    return _KINDS.get(wanted, "")
+    return _ATTRIBUTES.get(command, "") if wanted == "ATTR" else _KINDS.get(wanted, "")
 
 
 def _of_kind(kind: str, last: str, values: Values) -> list[Candidate]:
@@ -258,6 +267,8 @@ def _ask(kind: str) -> list[str]:
             found = [f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}" for ad in jobs]
             clusters = dict.fromkeys(word.partition(".")[0] for word in found)
             return [*clusters, *found]
+        if kind.endswith(" attributes"):
+            return sorted({name for ad in _examples(client, kind) for name in ad}, key=str.lower)
         if kind == "users":
             names = (ad.eval("Name") for ad in client.priorities())
         elif kind == "machines":
@@ -265,3 +276,12 @@ def _ask(kind: str) -> list[str]:
         else:
             names = (ad.eval("Name") for ad in client.ads("Scheduler", projection=("Name",), limit=MOST))
         return sorted({name for name in names if isinstance(name, str)})[:MOST]
+
+
+def _examples(client: Client, kind: str) -> Iterator[ClassAd]:
+    """Some ads that have the attributes there are."""
+    if kind == "machine attributes":
+        yield from client.ads("Machine", limit=2)
+        return
+    for history in (False, True):  # one that has run has more
+        yield from client.jobs(limit=2, history=history)

@@ -18,7 +18,13 @@ OPTIONS = (
     many("af", help="", metavar="ATTR", letters=True),
     lettered("wide", help=""),
 )
-VALUES = {"jobs": ["12", "12.0", "13.1"], "schedds": ["ap1"], "knobs": ["NUM_CPUS", "START"], "machines": ["node1"]}
+VALUES = {
+    "job attributes": ["Cmd", "OnExitHold", "Owner"],
+    "jobs": ["12", "12.0", "13.1"],
+    "schedds": ["ap1"],
+    "knobs": ["NUM_CPUS", "START"],
+    "machines": ["node1"],
+}
 
 
 def completed(text):
@@ -50,7 +56,9 @@ def completed(text):
         ("q -name ", ["ap1"]),
         ("vacate nod", ["node1"]),
         ("q -file a", [FILES]),
-        ("q -af:h Ow", []),
+        ("q -af:h Ow", ["Owner"]),
+        ("q -af Cmd o", ["OnExitHold", "Owner"]),
+        ("vacate -af o", []),
         ("q -af Owner -", ["-long", "-constraint", "-name", "-file", "-af", "-wide"]),
         ("submit ", [FILES]),
         ("exec 12.0 l", [FILES]),
