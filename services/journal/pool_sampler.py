@@ -43,9 +43,11 @@ class PoolSampler:
     async def sample(self) -> None:
         """How many there are of each state, until cancelled."""
         clock = self.context.clock
+        growing = Backoff(1.0, self.settings.roost_journal_sample_interval)  # at first often: people look at a new pool
         while True:
-            await wait_for_event(self._sample_now, clock, self.settings.roost_journal_sample_interval)
+            await wait_for_event(self._sample_now, clock, growing.next_s())
             self._sample_now.clear()
+            growing.cap_s = self.settings.roost_journal_sample_interval
             try:
                 rows = await self._samples(clock.now())
                 await self.store.add(SAMPLES, rows)

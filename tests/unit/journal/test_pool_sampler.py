@@ -1,8 +1,10 @@
-"""The journal's looks at the pool: a new interval does not wait for the end of a long one."""
+"""The journal's looks at the pool: a new interval does not wait for the end of a long one, and a new pool is looked at
+soon, however long the interval."""
 
 import asyncio
 from dataclasses import replace
 
+import pytest
 import sqlalchemy as sa
 
 from services.journal.pool_sampler import PoolSampler
@@ -14,7 +16,8 @@ from tests.daemons import make_context
 from tests.waiting import eventually
 
 
-async def test_a_new_interval_is_gone_by_at_once(tmp_path):
+@pytest.mark.parametrize("configured_anew", [True, False])
+async def test_the_pool_is_looked_at_soon(tmp_path, configured_anew):
     hub, asked = MemoryHub(), []
     collector = MemoryBus(hub, sender="collector.cm")
     await collector.start()
@@ -37,7 +40,8 @@ async def test_a_new_interval_is_gone_by_at_once(tmp_path):
     async def samples():
         return await store.read(lambda connection: connection.execute(sa.select(SAMPLES)).all())
 
-    sampler.configure(replace(settings, roost_journal_sample_interval=1_000_000.0))
+    if configured_anew:
+        sampler.configure(replace(settings, roost_journal_sample_interval=1_000_000.0))
     await eventually(samples, what="a sample")
     sampling.cancel()
     await asyncio.gather(sampling, return_exceptions=True)
