@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ PATIENCE_S: Final = 4.0
 APART_S: Final = 1.0
 #: Answers are shared by all who ask within so many seconds.
 FRESH_S: Final = 3.0
+#: When a collector heard of a daemon last, and when it began.
+_HEARD, _BEGAN = "LastHeardFrom", "DaemonStartTime"
 
 
 class PoolHealth(SharesAnswers):
@@ -40,18 +43,24 @@ class PoolHealth(SharesAnswers):
     async def look(self) -> dict[str, Any]:
         """{at, daemons, machines, protocols, queues}.
 
-        at: this gateway's clock, s since 1970. daemons: {subsystem, name, off, silent, clock_s, unsure_s, health}, by
-        name: silent: why it did not answer; clock_s: its clock before this gateway's, give or take unsure_s; health:
-        shared.daemon.health_told without `messages`, empty of a daemon of an earlier release. machines: how many there
-        are. protocols: messages by `protocol`. queues: {name, before, after}: messages that waited at two
-        moments APART_S or more apart. Raises RoostError where the collector or the broker does not answer."""
-        targets, machines = await self._targets()
+        at: this gateway's clock, s since 1970. daemons: {subsystem, name, queue, heard, began, off, silent, clock_s,
+        unsure_s, health}, by name: queue: what waits for it waits there; heard, began: when a collector heard of it
+        last and when it began, s since 1970, 0: not known; silent: why it did not answer; clock_s: its clock before
+        this gateway's, give or take unsure_s; health: shared.daemon.health_told without `messages`, empty of a daemon
+        of an earlier release. machines: how many there are. protocols: messages by `protocol`. queues: {name, before,
+        after}: messages that waited at two moments APART_S or more apart. Raises RoostError where the collector or the
+        broker does not answer."""
+        targets, times, machines = await self._targets()
         inboxes = list(dict.fromkeys([*SHARED_INBOXES, *(one.inbox for one in targets)]))
         began = self._clock.monotonic()
         before = await self._bus.waiting([*WORK_QUEUES, *map(inbox_queue, inboxes)])
         served = await self._bus.served(inboxes)
         room = asyncio.Semaphore(AT_ONCE)
-        daemons = await asyncio.gather(*(self._ask(one, served.get(one.inbox, False), room) for one in targets))
+        answers = await asyncio.gather(*(self._ask(one, served.get(one.inbox, False), room) for one in targets))
+        daemons = [
+            {**told, "queue": inbox_queue(one.inbox), **times.get(one.inbox, {"heard": 0, "began": 0})}
+            for one, told in zip(targets, answers, strict=True)
+        ]
         if (left := APART_S - (self._clock.monotonic() - began)) > 0:
             await self._clock.sleep(left)
         after = await self._bus.waiting([name for name, messages in before.items() if messages])
@@ -71,19 +80,25 @@ class PoolHealth(SharesAnswers):
             ],
         }
 
-    async def _targets(self) -> tuple[list[CommandTarget], int]:
-        """Who is asked, and how many machines there are."""
+    async def _targets(self) -> tuple[list[CommandTarget], dict[str, dict[str, int]], int]:
+        """Who is asked, what their ads tell of times by inbox, and how many machines there are."""
         others = [kind for kind in MY_TYPES.values() if kind != "Machine"]
         ads = await self._ads([*others, OFF], "", 0)
         ads += await self._ads(["Machine"], FIRST_SLOT, MOST_MACHINES)
         counts = await self._pool.ask(COLLECTOR, CountAds(my_type="Machine", constraint=FIRST_SLOT), AdCounts)
         gateway = CommandTarget("GATEWAY", self._own.partition(".")[2], self._own)
-        return [*read(ads), gateway], sum(counts.counts)
+        times = {
+            ad.eval_string("MyAddress") or "": {"heard": _seconds(ad, _HEARD), "began": _seconds(ad, _BEGAN)}
+            for ad in ads
+        }
+        return [*read(ads), gateway], times, sum(counts.counts)
 
     async def _ads(self, types: Sequence[str], constraint: str, limit: int) -> list[ClassAd]:
         return [
             ClassAd.unpack(packed)
-            async for page in self._pool.ads(types, constraint=constraint, projection=PROJECTION, limit=limit)
+            async for page in self._pool.ads(
+                types, constraint=constraint, projection=(*PROJECTION, _HEARD, _BEGAN), limit=limit
+            )
             for packed in page
         ]
 
@@ -108,3 +123,9 @@ class PoolHealth(SharesAnswers):
             clock = {"clock_s": its - at - took / 2, "unsure_s": took / 2} if isinstance(its, int | float) else {}
             told |= {"health": health, **clock}
         return told
+
+
+def _seconds(ad: ClassAd, name: str) -> int:
+    """A moment that an ad tells, seconds since 1970; 0: it tells none."""
+    value = ad.eval(name)
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0

@@ -5,8 +5,10 @@ import { go, href, useRoute } from "./lib/route.js";
 import { reconnect, useLiveState } from "./lib/live.js";
 import { Card, Empty, Head } from "./parts/bits.js";
 import { Dialogs, Keys } from "./parts/dialog.js";
+import { Jump } from "./parts/jump.js";
 import { Availability } from "./pages/availability.js";
 import { Cycle, Negotiation } from "./pages/negotiation.js";
+import { Daemons } from "./pages/daemons.js";
 import { Doors } from "./pages/doors.js";
 import { Events } from "./pages/events.js";
 import { HowTo } from "./pages/howto.js";
@@ -28,6 +30,7 @@ const PAGES = [
   { path: "groups", text: "Groups", key: "r", page: Groups, picture: "M8 3h4v4H8zM3 13h4v4H3zM13 13h4v4h-4zM10 7v3M5 13v-3h10v3" },
   { path: "negotiation", text: "Negotiation", key: "n", page: Negotiation, also: ["cycle"], picture: "M4 7h11l-3-3M16 13H5l3 3" },
   { path: "availability", text: "Availability", key: "a", page: Availability, picture: "M10 17s-6-3.5-6-9V5l6-2 6 2v3c0 5.500-6 9-6 9zM7.500 9.500l2 2 3-4" },
+  { path: "daemons", text: "Daemons", key: "d", page: Daemons, picture: "M10 16.500S3 12.500 3 7.800A3.800 3.800 0 0 1 10 5.900a3.800 3.800 0 0 1 7 1.900c0 4.700-7 8.700-7 8.700zM3.500 10h3l1.500-2.500 2.500 4.500 1.500-2h4.500" },
   { path: "events", text: "Events", key: "e", page: Events, picture: "M2 11h4l2-6 4 10 2-4h4" },
   { path: "letters", text: "Dead letters", key: "l", page: Letters, picture: "M3 5h14v10H3zM3 6l7 5 7-5" },
   { path: "how-to", text: "How do I …", key: "h", page: HowTo, picture: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14zM8 8a2 2 0 1 1 2.500 2c-.4.2-.5.5-.5 1.200M10 14h.01" },
@@ -106,12 +109,13 @@ function Shell({ who }) {
   const route = useRoute();
   const [open, setOpen] = useState(false);
   const [keys, showKeys] = useState(false);
+  const [jump, showJump] = useState(false);
   const name = route.path[0] ?? "";
   const item = PAGES.find((page) => page.path === name || page.also?.includes(name));
   const Page = DETAILS[name] ?? PAGES.find((page) => page.path === name)?.page;
   const level = who?.level ?? "READ";
   const place = route.path.join("/");
-  useKeys(() => showKeys(true));
+  useKeys(() => showKeys(true), () => showJump(true));
   useEffect(() => setOpen(false), [place]);
   useFocus(place);
   return html`
@@ -131,11 +135,12 @@ function Shell({ who }) {
         <div class="foot">
           <${Live} />
           ${who && html`<span>${who.user}<br />${who.level}</span>`}
-          <div class="row"><${Theme} /><button type="button" class="button small" onClick=${() => showKeys(true)}>Keys</button><button type="button" class="button small" onClick=${() => logOut()}>Log out</button></div>
+          <div class="row"><${Theme} /><button type="button" class="button small" onClick=${() => showJump(true)}>Jump …</button><button type="button" class="button small" onClick=${() => showKeys(true)}>Keys</button><button type="button" class="button small" onClick=${() => logOut()}>Log out</button></div>
         </div>
       </aside>
       <main id="main">${Page ? html`<${Page} key=${place} path=${route.path} query=${route.query} level=${level} />` : html`<${Head} title="No such page" /><${Card}><${Empty} title="There is no page ${place}"><a href="#/">To the overview</a></${Empty}></${Card}>`}</main>
     </div>
+    ${jump && html`<${Jump} pages=${PAGES} close=${() => showJump(false)} />`}
     ${keys && html`<${Keys} pages=${PAGES} close=${() => showKeys(false)} />`}
     <${Dialogs} />`;
 }
@@ -178,11 +183,16 @@ function paint(theme) {
   else document.documentElement.dataset.theme = theme;
 }
 
-/** "/" to the search box, "g" and a letter to a page, "?" for help. */
-function useKeys(help) {
+/** "/" to the search box, "g" and a letter to a page, Ctrl and "k" to anything, "?" for help. */
+function useKeys(help, jump) {
   const chord = useRef(0);
   useEffect(() => {
     const press = (event) => {
+      if (event.key === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && !document.querySelector("dialog")) {
+        event.preventDefault();
+        jump();
+        return;
+      }
       const typing = event.target instanceof HTMLElement && event.target.closest("input, textarea, select, [contenteditable], dialog");
       if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
       if (Date.now() - chord.current < CHORD_MS) {

@@ -38,7 +38,8 @@ class Plain(Daemon):
 
 
 def ad(kind, name, inbox):
-    return ClassAd({"MyType": kind, "Name": name, "Machine": name, "MyAddress": inbox}).pack()
+    times = {"LastHeardFrom": 1795351950, "DaemonStartTime": 1795300000}
+    return ClassAd({"MyType": kind, "Name": name, "Machine": name, "MyAddress": inbox, **times}).pack()
 
 
 class Surroundings:
@@ -104,6 +105,8 @@ async def test_everybody_is_asked_and_told_of_by_name(tmp_path):
     assert "messages" not in well["health"]
     assert found["protocols"] == {protocol(): known_types()}
     assert "nobody is at its inbox" in told["SCHEDD", "gone"]["silent"]
+    assert (well["queue"], well["heard"], well["began"]) == ("roost.inbox.schedd.well", 1795351950, 1795300000)
+    assert (told["GATEWAY", "gw1"]["heard"], told["GATEWAY", "gw1"]["began"]) == (0, 0)
     assert told["GATEWAY", "gw1"]["health"] == {}
     assert told["GATEWAY", "gw1"]["silent"] == ""
 

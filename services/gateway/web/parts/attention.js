@@ -32,7 +32,8 @@ export function Attention() {
       : html`<p class="badge"><span class="dot s-Completed" aria-hidden="true"></span>Nothing</p>`}</${Part}></${Card}>`;
 }
 
-function Findings({ found }) {
+/** Findings as they come, the first few of many. @param {{found: any[]}} props */
+export function Findings({ found }) {
   const [all, show] = useState(false);
   const shown = all ? found : found.slice(0, SHOWN);
   return html`<ul class="findings">${shown.map((one) => html`<${Finding} key=${`${one.code} ${one.text}`} one=${one} />`)}</ul>

@@ -79,6 +79,7 @@ export function Keys({ pages, close }) {
       <h2 id="keys">Keys</h2>
       <dl class="facts">
         <dt><kbd>/</kbd></dt><dd>to the search box</dd>
+        <dt><kbd>Ctrl</kbd> <kbd>k</kbd></dt><dd>jump to a page, job, machine or submitter</dd>
         <dt><kbd>?</kbd></dt><dd>this list</dd>
         <dt><kbd>Esc</kbd></dt><dd>close a dialog</dd>
         ${pages.map((page) => html`<dt><kbd>g</kbd> <kbd>${page.key}</kbd></dt><dd>${page.text}</dd>`)}
