@@ -32,6 +32,8 @@ PAGES = {
     "slots, searched": "machines?by=slot&search=user07",
     "machine": "machine/node00007.example.org",
     "jobs": "jobs",
+    "jobs by memory": "jobs?order=-memory",
+    "jobs, 500 rows": "jobs?rows=500",
     "job": "job/3.2",
     "shares": "shares",
     "groups": "groups",
@@ -104,7 +106,7 @@ def measure(slots: int, jobs: int) -> dict[str, Any]:
     program = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
     figures: dict[str, Any] = {"slots": slots, "jobs": jobs, "load at the start": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as place, sync_playwright() as playwright:
-        pool = LargePool(Path(place), slots, events=100.0)
+        pool = LargePool(Path(place), slots, events=100.0, jobs=jobs)
         try:
             pool.start()
             browser = playwright.chromium.launch(executable_path=program, args=OPTIONS)

@@ -44,7 +44,7 @@ from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.events import CycleDone, JobStarted, SlotChanged
 from shared.messages.had import AskHad, Change, HadStanding
 from shared.messages.journal import INBOX as JOURNAL
-from shared.messages.journal import AskCycles, AskSeries, JournalAnswer
+from shared.messages.journal import AskCycles, AskEvents, AskSeries, JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities
 from shared.messages.queue import JobPage, QueryJobs, SubmitJobs
 from shared.state import open_store
@@ -183,6 +183,11 @@ class SyntheticPool:
         self._speakers = Speakers.on_hub(self._hub)
         self._told: asyncio.Task[None] | None = None
         self._books: list[ClassAd] = []
+
+    @property
+    def cpus(self) -> float:
+        """Of all slots; see machine_ads."""
+        return self.slots * 7 / 3
 
     @property
     def url(self) -> str:
@@ -359,8 +364,8 @@ class SyntheticPool:
         body = envelope.body
         now = time.time()
         if isinstance(body, AskSeries):
-            start = body.start or now - 86_400
-            times = [start + (now - start) * number / (body.points - 1) for number in range(body.points)]
+            start, end = body.start or now - 86_400, body.end or now
+            times = [start + (end - start) * (number + 1) / body.points for number in range(body.points)]
             waves = [0.5 + 0.5 * math.sin(at / 9_000) + 0.08 * math.sin(at / 700) for at in times]
             shares = {state: part / 100 for state, _, part in STATES}
             series = {
@@ -368,6 +373,11 @@ class SyntheticPool:
                     "Claimed": [self.slots * (shares["Claimed"] - 0.18 * (1 - wave)) for wave in waves],
                     "Unclaimed": [self.slots * (shares["Unclaimed"] + 0.18 * (1 - wave)) for wave in waves],
                     **{state: [self.slots * part] * len(times) for state, part in list(shares.items())[2:]},
+                },
+                "cpus": {
+                    "Claimed": [self.cpus * (shares["Claimed"] - 0.18 * (1 - wave)) for wave in waves],
+                    "Unclaimed": [self.cpus * (shares["Unclaimed"] + 0.18 * (1 - wave)) for wave in waves],
+                    **{state: [self.cpus * part] * len(times) for state, part in list(shares.items())[2:]},
                 },
                 "jobs": {
                     "running": [self.slots * 0.6 * (0.7 + 0.3 * wave) for wave in waves],
@@ -380,6 +390,10 @@ class SyntheticPool:
                 },
             }
             return JournalAnswer(data={"times": times, "series": series.get(body.name, {})})
+        if isinstance(body, AskEvents):
+            led = {"id": "led", "type": "had.leader", "at": now - 1_500, "negotiator": NAME, "epoch": 3}
+            told = [{**led, "had": NAME, "state": "leader"}] if body.types == "had.*" else []
+            return JournalAnswer(data={"events": told, "next": None})
         if isinstance(body, AskCycles):
             listed = [
                 {

@@ -14,16 +14,17 @@ from services.gateway.core.batches import FIELDS as BATCH_FIELDS
 from services.gateway.core.batches import Batches
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
+from services.gateway.journal_answers import JournalAnswers
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
-from shared.bus.api import NobodyThere, RemoteFailure
+from services.gateway.sorted_jobs import JobSorter
+from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
-from shared.classad.column_page import Sheet, reader
 from shared.classad.unparse import quote_string
 from shared.daemon.clock import Clock
-from shared.errors import RetryableError, RoostError
+from shared.errors import RoostError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
-from shared.messages.base import Envelope, Message
+from shared.messages.base import Envelope
 from shared.messages.events import JobEnded, JobStarted
 from shared.messages.queue import JobPage, QueryJobs
 from shared.natural_sort import natural_key
@@ -61,6 +62,8 @@ class Dashboard(SharesAnswers):
         super().__init__(clock.monotonic)
         self.waits = WaitTimes()
         self.ends = Ends()
+        self.journal = JournalAnswers(pool, clock)
+        self.sorter = JobSorter(pool, clock)
 
     def on_event(self, envelope: Envelope) -> None:
         """One of roost.events."""
@@ -223,15 +226,24 @@ class Dashboard(SharesAnswers):
         status: str = "",
         user: str = "",
         search: str = "",
+        machine: str = "",
         history: bool = False,
+        order: str = "",
         after: str = "",
         limit: int = 50,
     ) -> dict[str, Any]:
         """{rows, next, totals, schedds, late}: newest first, schedd by schedd. totals: by status, of the whole queues;
-        late: clusters of which jobs are to come into the queue, on the first page of queues that nothing filters."""
-        constraint = _chosen(status, user, search)
+        late: clusters of which jobs are to come into the queue, on the first page of queues that nothing filters.
+        order: of core.job_order.ORDERS, with - before it descending: all queues as one, and in `fits` how many."""
+        constraint = _chosen(status, user, search, machine)
         known = await self._pool.schedds()
         asked = [await self._pool.schedd(schedd)] if schedd else known
+        if order:
+            if history:
+                raise RemoteFailure("bad-request", "order: the history is newest first; only queues are sorted")
+            page = await self.sorter.page(asked, constraint, order, after, limit)
+            await self._fill_reasons(asked, page["rows"])
+            return {**page, "schedds": [one.name for one in known], "late": []}
         place, _, job = after.rpartition("\0")
         if after and place not in [one.name for one in asked]:
             raise RemoteFailure("bad-request", "after: want what the page before gave as next")
@@ -258,7 +270,7 @@ class Dashboard(SharesAnswers):
                 elif len(found) >= limit and number + 1 < len(asked):
                     more = f"{asked[number + 1].name}\0"
             late: list[dict[str, Any]] = []
-            if not (history or after or status or search):
+            if not (history or after or status or search or machine):
                 for one in asked:
                     late += await self._late(one, dashboard_rows.of_user(user), MOST_LATE - len(late))
             await self._fill_reasons(asked, [] if history else found)
@@ -274,27 +286,22 @@ class Dashboard(SharesAnswers):
         status: str = "",
         user: str = "",
         search: str = "",
+        machine: str = "",
         after: int = 0,
         limit: int = 50,
     ) -> dict[str, Any]:
         """{rows, next, fits, jobs, constraint}: jobs in the queues by cluster, see core.batches; jobs: how many fit in
         all, and by which ClassAd constraint, for whoever acts on all of them."""
-        constraint = _chosen(status, user, search)
+        constraint = _chosen(status, user, search, machine)
         asked = [await self._pool.schedd(schedd)] if schedd else await self._pool.schedds()
 
         async def make() -> Batches:
             found = Batches()
             for one in asked:
-                question = QueryJobs(constraint=constraint, projection=list(BATCH_FIELDS), columns=True)
-                async for page in self._pool.jobs(one, question):
-                    sheet, pages = Sheet(), reader()
-                    pages.feed(page.columns)
-                    for part in pages:
-                        sheet.add(part)
+                async for sheet, ads in self._pool.job_sheets(one, constraint, BATCH_FIELDS):
                     found.add(one.name, sheet)
-                    for packed in page.ads:  # of a schedd that has no columns for them
-                        found.add_ad(one.name, ClassAd.unpack(packed))
-                    await asyncio.sleep(0)
+                    for ad in ads:
+                        found.add_ad(one.name, ad)
             await asyncio.to_thread(found.order)
             return found
 
@@ -326,7 +333,8 @@ class Dashboard(SharesAnswers):
     async def users(
         self, *, search: str = "", order: str = "-in_use", after: int = 0, limit: int = 100
     ) -> dict[str, Any]:
-        """{rows, next, fits, half_life_s}: who may use the pool, with priorities and what they have in the queue."""
+        """{rows, next, fits, in_use, half_life_s}: who may use the pool, with priorities and what they have in the
+        queue. in_use: weighted slots of all of them together."""
         (_, people), lines, half_life = await asyncio.gather(self._accounts(), self._submitters(), self.half_life())
         queued = {line["name"].lower(): line for line in lines}
         wanted = search.strip().lower()
@@ -344,6 +352,7 @@ class Dashboard(SharesAnswers):
             "rows": found[after:end],
             "next": end if end < len(found) else None,
             "fits": len(found),
+            "in_use": sum(float(row.get("WeightedResourcesUsed", 0.0)) for row in people),
             "half_life_s": half_life,
         }
 
@@ -409,27 +418,6 @@ class Dashboard(SharesAnswers):
             if one.get("NegotiatorIsActive") is True and isinstance(told, int | float):
                 return float(told)
         return HALF_LIFE_S
-
-    # The past
-
-    async def recorded(self, question: Message) -> dict[str, Any]:
-        """What the journal answers, as {"found": data}; {"missing": why} where there is none, or where it knows nothing
-        of what was asked: a page then shows that, which is no error."""
-
-        async def make() -> dict[str, Any]:
-            try:
-                found = await self._pool.ask_journal(question, 30.0)
-            except NobodyThere:
-                return {"missing": "no journal daemon"}
-            except RemoteFailure as error:
-                if error.code != "not-found":
-                    raise
-                return {"missing": error.reason}
-            except RetryableError as error:
-                return {"missing": f"the journal does not answer: {error}"}
-            return {"found": found}
-
-        return await self.single_flight.get((question.type, question.model_dump_json()), make)
 
     # How
 
@@ -514,7 +502,7 @@ class Dashboard(SharesAnswers):
         return await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
 
 
-def _chosen(status: str, user: str, search: str) -> str:
+def _chosen(status: str, user: str, search: str, machine: str) -> str:
     """The constraint of a table's filters. Raises RemoteFailure bad-request."""
     if status and status not in dashboard_rows.STATES:
         near = difflib.get_close_matches(status, dashboard_rows.STATES, 1)
@@ -524,6 +512,7 @@ def _chosen(status: str, user: str, search: str) -> str:
     return dashboard_rows.all_of(
         dashboard_rows.with_status(status),
         dashboard_rows.of_user(user),
+        dashboard_rows.of_machine(machine),
         named or dashboard_rows.looked_for(search, dashboard_rows.JOB_SEARCHED),
     )
 

@@ -12,6 +12,7 @@ from shared.backoff import Backoff
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
+from shared.classad.column_page import Sheet, reader
 from shared.daemon.clock import Clock
 from shared.delays import Delay
 from shared.errors import PermanentError, RetryableError, RoostError
@@ -234,6 +235,20 @@ class PoolClient:
     def jobs(self, schedd: Schedd, question: QueryJobs) -> AsyncIterator[JobPage]:
         """Pages of job ads from one schedd, until `question.limit` (0: all)."""
         return self._pages(schedd.inbox, question, JobPage, JOBS_IN_COLUMNS if question.columns else PAGE, 30.0)
+
+    async def job_sheets(
+        self, schedd: Schedd, constraint: str, names: Sequence[str], *, newest: bool = False
+    ) -> AsyncIterator[tuple[Sheet, list[ClassAd]]]:
+        """What all jobs that fit have under a few names, page by page: in columns, and as ads of a schedd that has no
+        columns for them. newest: the newest first."""
+        question = QueryJobs(constraint=constraint, projection=list(names), columns=True, newest=newest)
+        async for page in self.jobs(schedd, question):
+            sheet, pages = Sheet(), reader()
+            pages.feed(page.columns)
+            for part in pages:
+                sheet.add(part)
+            yield sheet, [ClassAd.unpack(packed) for packed in page.ads]
+            await asyncio.sleep(0)
 
     async def _pages(
         self, inbox: str, question: QueryAds | QueryJobs, kind: type[Page], most: int, timeout: float

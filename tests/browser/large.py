@@ -10,15 +10,25 @@ from tests.waiting import wait_until
 
 
 class LargePool:
-    """bench/dashboard/pool.py, with `slots` slots and 10,000 jobs, and some events a second."""
+    """bench/dashboard/pool.py, with `slots` slots and `jobs` jobs, and some events a second."""
 
-    def __init__(self, directory: Path, slots: int, events: float = 20.0, *, journal=False) -> None:
-        self.directory, self.slots, self.events, self.journal = directory, slots, events, journal
+    def __init__(self, directory: Path, slots: int, events: float = 20.0, *, jobs=10_000, journal=False) -> None:
+        self.directory, self.slots, self.jobs = directory, slots, jobs
+        self.events, self.journal = events, journal
         self.url = self.token = ""
         self._process: Leashed | None = None
 
     def start(self) -> None:
-        words = ["--slots", str(self.slots), "--dir", str(self.directory), "--events", str(self.events)]
+        words = [
+            "--slots",
+            str(self.slots),
+            "--jobs",
+            str(self.jobs),
+            "--dir",
+            str(self.directory),
+            "--events",
+            str(self.events),
+        ]
         words += ["--journal"] if self.journal else []
         self._process = Leashed(
             [sys.executable, "-m", "bench.dashboard.pool", *words], log=self.directory / "up.log", cwd=ROOT

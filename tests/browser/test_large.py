@@ -21,6 +21,9 @@ PAGES = {
     "groups": "groups",
     "negotiation": "negotiation",
     "availability": "availability",
+    "jobs by memory": "jobs?order=-memory&rows=200",
+    "all jobs": "jobs?rows=all",
+    "daemons": "daemons",
     "events": "events",
     "letters": "letters",
 }
@@ -96,6 +99,37 @@ def test_jobs_by_status_user_and_page(visit):
     expect(page.locator("tbody tr")).to_have_count(1)
     visitor.go("jobs?user=physics.cms.user02@example.org")
     expect(page.locator("tbody tr")).to_have_count(50)
+
+
+def test_jobs_of_all_pages_are_sorted(visit):
+    """By the gateway, over all 10,000; the pages follow each other."""
+    visitor = visit()
+    page = visitor.go("jobs?order=command")
+    expect(page.locator(".pager")).to_contain_text("of 10,000 jobs")
+    first = page.locator("tbody th").all_inner_texts()
+    page.get_by_label("Rows").select_option("200")
+    expect(page.locator("tbody tr")).to_have_count(200)
+    page.get_by_role("link", name="Next page").click()
+    expect(page.get_by_role("link", name="First page")).to_be_visible()
+    visitor.settle()
+    assert not set(first) & set(page.locator("tbody th").all_inner_texts())
+
+
+def test_all_jobs_are_scrolled_through(visit):
+    """Whatever their number, only rows that are seen are in the page; each has its place among all."""
+    visitor = visit()
+    page = visitor.go("jobs?rows=all&order=job")
+    expect(page.locator("tbody th").first).to_have_text("1.0")
+    assert page.locator("table[aria-rowcount]").get_attribute("aria-rowcount") == "10001"
+    page.locator(".long").evaluate("box => { box.scrollTop = box.scrollHeight }")
+    expect(page.locator("tbody th").last).to_have_text("20.499")
+    assert page.locator("tr[aria-rowindex]").last.get_attribute("aria-rowindex") == "10001"
+    assert page.locator("tbody tr").count() < 100
+    assert visitor.accessibility() == []
+    page.locator(".long").evaluate("box => { box.scrollTop = box.scrollHeight / 2 }")
+    expect(page.locator("tr[aria-rowindex='5001'] th")).to_have_text("10.499")
+    page.get_by_role("button", name="Job").click()
+    expect(page.locator("tbody th").first).to_have_text("20.499")
 
 
 def test_forecast_and_loans(visit):

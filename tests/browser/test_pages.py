@@ -1,6 +1,7 @@
 """The dashboard on a personal pool with running, waiting and held jobs: every page, by mouse and by keyboard, on a
 desktop and on a phone, in light and in dark."""
 
+import csv
 import re
 
 import pytest
@@ -48,8 +49,10 @@ PAGES = {
     "groups": "groups",
     "negotiation": "negotiation",
     "availability": "availability",
+    "daemons": "daemons",
     "events": "events",
     "letters": "letters",
+    "jobs, other columns": "jobs?columns=Status.Batch.Priority.Schedd&order=memory&rows=200",
     "api": "api",
     "how to": "how-to",
     "answer": "how-to/empty-a-machine-for-a-kernel-update",
@@ -166,10 +169,9 @@ def test_pages_show_what_is_there(visit, pool):
     page.get_by_role("link", name="How do I …").last.click()
     expect(page.get_by_role("region", name="Operators")).to_contain_text("Add twenty machines")
     visitor.go("")
-    # Charts begin with values, over the whole range, without being pointed at.
+    # Charts begin with values, over the whole range, without being pointed at, and at once.
     legend = page.locator(".u-legend").first
-    # What was seen in a part of the range is drawn when that is over, which takes a new pool two minutes.
-    expect(legend).to_contain_text(re.compile("Claimed *[0-9.]+ cpus"), timeout=150_000)
+    expect(legend).to_contain_text(re.compile("Claimed *[0-9.]+ cpus"))
     page.get_by_role("link", name="Machines", exact=True).first.click()
     page.get_by_role("link", name=pool.machine).click()
     expect(page.get_by_role("heading", name="Slots")).to_be_visible()
@@ -205,6 +207,91 @@ def test_pages_show_what_is_there(visit, pool):
     expect(page.locator("main h1")).not_to_have_text(first)
     page.get_by_role("link", name="Previous", exact=True).click()
     expect(page.locator("main h1")).to_have_text(first)
+
+
+def test_daemons_tell_how_they_do(visit, pool):
+    visitor = visit()
+    page = visitor.go("daemons")
+    for daemon in ("schedd", "startd", "negotiator", "collector", "journal", "gateway"):
+        expect(page.get_by_role("row").filter(has_text=re.compile(f"^{daemon} ")).first).to_contain_text("works")
+    expect(page.get_by_role("row").filter(has_text="schedd")).to_contain_text("right")  # its clock
+    page.get_by_label("Search", exact=True).fill("journal")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_jobs_are_sorted_shown_and_saved(visit, pool):
+    visitor = visit()
+    page = visitor.go("jobs?search=sleep")
+    heading = page.get_by_role("columnheader", name="Submitter")
+    page.get_by_role("button", name="Submitter").click()
+    expect(heading).to_have_attribute("aria-sort", "ascending")
+    visitor.settle()
+    expect(page.locator("tbody tr").first).to_contain_text("biology.ben")
+    page.get_by_role("button", name="Submitter").click()
+    expect(page.locator("tbody tr").first).to_contain_text("cleo")
+    expect(page.locator(".pager")).to_contain_text("9 jobs")
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_role("checkbox", name="Priority").check()
+    page.get_by_role("checkbox", name="Command").uncheck()
+    expect(page.get_by_role("columnheader", name="Priority")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Command")).to_have_count(0)
+    assert visitor.accessibility() == []
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("checkbox", name="Priority")).to_be_hidden()
+    visitor.reload()
+    visitor.settle()
+    expect(page.get_by_role("columnheader", name="Priority")).to_be_visible()
+    expect(page.locator("tbody tr").first).to_contain_text("cleo")
+    page.locator("summary", has_text="Download").click()
+    with page.expect_download() as coming:
+        page.get_by_role("button", name="CSV").click()
+    rows = list(csv.DictReader(coming.value.path().read_text().splitlines()))
+    assert sorted(row["Id"] for row in rows) == ["1.0", "1.1", *(f"2.{proc}" for proc in range(6)), "3.0"]
+    assert {row["Cmd"] for row in rows} == {"/bin/sleep"}
+
+
+def test_jobs_of_a_machine(visit, pool):
+    visitor = visit()
+    page = visitor.go(f"machine/{pool.machine}")
+    page.get_by_role("link", name="Jobs here").click()
+    expect(page.locator("tbody tr")).to_have_count(6)
+    page.get_by_role("link", name="History").click()
+    page.get_by_role("link", name=re.compile("show all machines")).click()
+    expect(page.get_by_role("link", name="4.0")).to_be_visible()
+    assert "machine=" not in page.url
+
+
+def test_charts_are_looked_at_closer_together(visit, pool):
+    visitor = visit()
+    page = visitor.page
+    happened = page.get_by_role("region", name="What happened to daemons")
+    expect(happened).to_contain_text("started")
+    over = page.locator(".u-over")
+    expect(over).to_have_count(2)
+    box = over.first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 40)
+    # The other chart shows the same moment.
+    moments = page.locator(".u-legend tr:first-child .u-value")
+    expect(moments.nth(0)).not_to_have_text("–")
+    assert moments.nth(0).inner_text() == moments.nth(1).inner_text()
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 60, steps=4)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile("from=[0-9]+&to=[0-9]+"))
+    zoomed = page.url
+    time = page.get_by_role("group", name="Time of the charts")
+    time.get_by_role("button", name="Wider").click()
+    expect(page).not_to_have_url(zoomed)
+    page.go_back()
+    expect(page).to_have_url(zoomed)
+    time.get_by_role("link", name="6h").click()
+    expect(page).to_have_url(re.compile("range=6h$"))
+    expect(over).to_have_count(2)
+    with page.expect_download() as coming:
+        page.get_by_role("button", name="CSV of Jobs by status").click()
+    head, *rows = coming.value.path().read_text().splitlines()
+    assert head.startswith("time,")
+    assert len(rows) == 240
 
 
 def test_logging_in_by_hand_and_out(visit, pool):
@@ -332,7 +419,7 @@ def test_by_keyboard_only(visit, pool):
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_be_focused()
-    for key, title in (("m", "Machines"), ("s", "Fair share"), ("e", "Events"), ("j", "Jobs")):
+    for key, title in (("m", "Machines"), ("d", "Daemons"), ("s", "Fair share"), ("e", "Events"), ("j", "Jobs")):
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page.locator("main h1")).to_have_text(title)
@@ -370,6 +457,30 @@ def test_by_keyboard_only(visit, pool):
     page.keyboard.press("Enter")
     expect(page.get_by_role("columnheader", name="Factor")).to_have_attribute("aria-sort", "ascending")
     assert "order=factor" in page.url
+
+
+def test_jumping_to_anything(visit, pool):
+    visitor = visit()
+    page = visitor.page
+    page.keyboard.press("Control+k")
+    page.keyboard.type("2.5")
+    expect(page.get_by_role("option").first).to_have_text("job 2.5")
+    assert visitor.accessibility() == []
+    page.keyboard.press("Enter")
+    expect(page.locator("main h1")).to_have_text("Job 2.5")
+    page.get_by_role("button", name="Jump …").click()
+    page.keyboard.type("ann")
+    found = page.get_by_role("option").filter(has_text="jobs of")
+    expect(found).to_contain_text("ann@")
+    wanted = page.get_by_role("option").all_inner_texts().index(found.inner_text())
+    for _ in range(wanted):
+        page.keyboard.press("ArrowDown")
+    expect(found).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_it_is_live(visit, pool, tmp_path):

@@ -240,8 +240,13 @@ def looked_for(text: str, names: Iterable[str]) -> str:
     text = text.strip()[:LONGEST_SEARCH]
     if not text:
         return ""
-    pattern = quote("".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in text))
+    pattern = quote(_literal(text))
     return " || ".join(f'(regexp({pattern}, {name} ?: "", "i") =?= true)' for name in names)
+
+
+def _literal(text: str) -> str:
+    """A regular expression for just this text."""
+    return "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in text)
 
 
 def slots_with(text: str) -> str:
@@ -268,6 +273,13 @@ def of_user(name: str) -> str:
     return (
         f"AccountingGroup == {quote(name)} || AccountingGroup == {quote(plain_name)} || User == {quote(name)}"
         f" || (AccountingGroup =?= undefined && Owner == {quote(plain_name)})"
+    )
+
+
+def of_machine(name: str) -> str:
+    """TRUE of jobs that run on a machine, or ran there last; empty for no name."""
+    return (
+        f'regexp({quote(f"(^|@){_literal(name)}$")}, RemoteHost ?: LastRemoteHost ?: "", "i") =?= true' if name else ""
     )
 
 

@@ -7,6 +7,7 @@ from fastapi import Depends, FastAPI, Path, Query
 
 from services.gateway.core import dashboard_rows
 from services.gateway.core.authorization import Identity, refusal
+from services.gateway.core.job_order import ORDERS
 from services.gateway.dashboard import MACHINE_ORDERS
 from services.gateway.routes.context import RouteContext, example
 from shared.messages.journal import AskCycle, AskCycles, AskJob, AskLeaders, AskSeries
@@ -27,6 +28,9 @@ JobSearch = Annotated[
     str,
     Query(max_length=dashboard_rows.LONGEST_SEARCH, description="job number, or a part of command or arguments"),
 ]
+OfMachine = Annotated[
+    str, Query(max_length=LONGEST, description="only jobs that run on this machine, or ran there last; none: any")
+]
 After = Annotated[str, Query(max_length=5000, description="`next` of the page before; none: the first page")]
 Lines = Annotated[int, Query(ge=1, le=MOST_LINES, description="lines of the page")]
 
@@ -37,6 +41,8 @@ _JOB = {"Id": "12.3", "Status": "Idle", "Schedd": "ap1", "Cmd": "/bin/sleep"}
 _BATCH = {"Schedd": "ap1", "ClusterId": 12, "Cmd": "/bin/sleep", "states": {"Idle": 96, "Running": 4}, "jobs": 100}
 _USE = {"at": 1795351952.0, "parts": {"memory": {"used": 310, "asked": 512}}}
 _LOAN = {"lender": "biology", "borrower": "physics", "amount": 4.0}
+_STARTED = {"type": "daemon.started", "daemon": "startd@node1", "subsystem": "STARTD", "at": 1795351952.0}
+_INCIDENT = {"at": 1795351952.0, "end": 1795351960.0, "count": 4, "event": _STARTED}
 _GLANCE = {
     "at": 1795351952.0,
     "slots": {"slots": 64, "cpus": 64.0, "used_cpus": 48.0, "utilisation": 0.75},
@@ -183,14 +189,31 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
         status: OfStatus = "",
         user: OfUser = "",
         search: JobSearch = "",
+        machine: OfMachine = "",
         history: Annotated[bool, Query(description="jobs that left the queue")] = False,
+        order: Annotated[
+            str,
+            Query(
+                pattern=f"^$|{_orders(tuple(ORDERS))}",
+                description="column, with - before it descending, of jobs in queues; none: newest first",
+            ),
+        ] = "",
         after: After = "",
         limit: Lines = 50,
     ) -> dict[str, Any]:
         """Newest first, schedd by schedd: `rows`, `next`, `totals` of the whole queues by status, `schedds`;
-        `late`: clusters of which jobs are still to come into the queue."""
+        `late`: clusters of which jobs are still to come into the queue. With an `order` all queues are one, and `fits`
+        is how many jobs fit."""
         return await context.dashboard.job_page(
-            schedd=schedd, status=status, user=user, search=search, history=history, after=after, limit=limit
+            schedd=schedd,
+            status=status,
+            user=user,
+            search=search,
+            machine=machine,
+            history=history,
+            order=order,
+            after=after,
+            limit=limit,
         )
 
     @app.get(
@@ -206,13 +229,14 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
         status: OfStatus = "",
         user: OfUser = "",
         search: JobSearch = "",
+        machine: OfMachine = "",
         after: Annotated[int, Query(ge=0, le=10**7, description="lines to leave out")] = 0,
         limit: Lines = 50,
     ) -> dict[str, Any]:
         """Jobs in the queues by cluster, newest first, with how many are in which state; `fits`: clusters of all pages,
         `jobs`: their jobs that fit, and `constraint`: by which ClassAd expression, as orders on many jobs take it."""
         return await context.dashboard.batch_page(
-            schedd=schedd, status=status, user=user, search=search, after=after, limit=limit
+            schedd=schedd, status=status, user=user, search=search, machine=machine, after=after, limit=limit
         )
 
     @app.get(
@@ -245,8 +269,24 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
         end: Annotated[float, Query(alias="to", description="seconds since 1970; 0: now", **at)] = 0.0,
         points: Annotated[int, Query(ge=2, le=1000, description="at most so many points")] = 240,
     ) -> dict[str, Any]:
-        """`found`: the journal's answer, `times` and `series`; or `missing`: why there is none."""
-        return await context.dashboard.recorded(AskSeries(name=name, start=start, end=end, points=points))
+        """`found`: the journal's answer, `times` and `series`; or `missing`: why there is none. `instead`: what it is
+        of where the journal does not know what was asked for, and why."""
+        return await context.dashboard.journal.series(AskSeries(name=name, start=start, end=end, points=points))
+
+    @app.get(
+        "/v1/overview/incidents",
+        dependencies=[Depends(context.guards.may("events"))],
+        summary="What happened to daemons",
+        responses=example({"found": {"incidents": [_INCIDENT], "cut": False}}),
+    )
+    async def incidents(
+        start: Annotated[float, Query(alias="from", description="seconds since 1970", **at)],
+        end: Annotated[float, Query(alias="to", description="seconds since 1970", **at)],
+    ) -> dict[str, Any]:
+        """`found`: from the journal what happened to daemons, oldest first: starts, stops, machines that went away,
+        changes of leadership; what tells the same of several daemons shortly after each other is one, with `count` and
+        the first `event`. `cut`: there was more. Or `missing`: why there is nothing."""
+        return await context.dashboard.journal.incidents(start, end)
 
     @app.get(
         "/v1/overview/jobs/{job_id}/story",
@@ -259,7 +299,7 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
         schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: whichever has such a job")] = "",
     ) -> dict[str, Any]:
         """`found`: the journal's answer, with events, spans, causes and hours; or `missing`: why there is none."""
-        return await context.dashboard.recorded(AskJob(job_id=job_id, schedd=schedd))
+        return await context.dashboard.journal.recorded(AskJob(job_id=job_id, schedd=schedd))
 
     @app.get(
         "/v1/overview/cycles/all",
@@ -272,7 +312,7 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
         limit: Lines = 50,
     ) -> dict[str, Any]:
         """`found`: the journal's answer, cycles newest first; or `missing`: why there is none."""
-        return await context.dashboard.recorded(AskCycles(before=before, limit=limit))
+        return await context.dashboard.journal.recorded(AskCycles(before=before, limit=limit))
 
     @app.get(
         "/v1/overview/cycles/{negotiator}/{epoch}/{cycle}",
@@ -286,7 +326,7 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
         cycle: Annotated[int, Path(ge=0, le=2**53, description="its number in the epoch")],
     ) -> dict[str, Any]:
         """`found`: the journal's answer, with matches and reasons; or `missing`: why there is none."""
-        return await context.dashboard.recorded(AskCycle(negotiator=negotiator, epoch=epoch, cycle=cycle))
+        return await context.dashboard.journal.recorded(AskCycle(negotiator=negotiator, epoch=epoch, cycle=cycle))
 
     @app.get(
         "/v1/overview/leaders",
@@ -296,7 +336,7 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
     )
     async def leaders(limit: Lines = 100) -> dict[str, Any]:
         """`found`: the journal's answer, changes newest first; or `missing`: why there is none."""
-        return await context.dashboard.recorded(AskLeaders(limit=limit))
+        return await context.dashboard.journal.recorded(AskLeaders(limit=limit))
 
 
 def _share_routes(app: FastAPI, context: RouteContext) -> None:
@@ -305,7 +345,13 @@ def _share_routes(app: FastAPI, context: RouteContext) -> None:
         dependencies=[Depends(context.guards.may("priorities"))],
         summary="A page of submitters",
         responses=example(
-            {"rows": [{"Name": "ann@pool", "Priority": 500.0}], "next": None, "fits": 1, "half_life_s": 86400.0}
+            {
+                "rows": [{"Name": "ann@pool", "Priority": 500.0}],
+                "next": None,
+                "fits": 1,
+                "in_use": 8.0,
+                "half_life_s": 86400.0,
+            }
         ),
     )
     async def users(

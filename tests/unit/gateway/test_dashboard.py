@@ -73,6 +73,19 @@ class Pool:
 
         await self.serve(f"schedd.{name}", answer)
 
+    async def sorted_schedd(self, name, jobs, gone):
+        """One whose jobs, by cluster, ask for as much memory as their number; `gone` has left when it is asked for."""
+        self.ads.setdefault("Scheduler", []).append(ClassAd({"Name": name, "MyAddress": f"schedd.{name}"}))
+
+        async def answer(envelope):
+            body = envelope.body
+            wanted = {int(one.partition(".")[0]) for one in body.ids} - {gone} if body.ids else set(jobs)
+            shown = [] if body.constraint == "false" else sorted(wanted & set(jobs), reverse=body.newest)
+            ads = [ClassAd({"ClusterId": one, "ProcId": 0, "JobStatus": 1, "RequestMemory": one}) for one in shown]
+            return JobPage(ads=[ad.pack() for ad in ads], next="", totals={"Idle": len(jobs)})
+
+        await self.serve(f"schedd.{name}", answer)
+
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 50])
 async def test_pages_of_jobs_go_on_from_schedd_to_schedd(limit):
@@ -92,6 +105,34 @@ async def test_pages_of_jobs_go_on_from_schedd_to_schedd(limit):
             if not after:
                 break
         assert seen == [("a", f"1.{proc}") for proc in (4, 3, 2, 1, 0)] + [("c", f"1.{proc}") for proc in (2, 1, 0)]
+
+
+@pytest.mark.parametrize("limit", [2, 50])
+async def test_sorted_pages_are_of_all_queues_as_one(limit):
+    """By an attribute that alternates between the schedds; those that have left meanwhile are not there."""
+    async with Pool() as pool:
+        for name, numbers in (("a", (1, 4, 5)), ("b", (2, 3, 6))):
+            await pool.sorted_schedd(name, numbers, gone=5)
+        await pool.collector()
+        seen, after = [], ""
+        for _ in range(20):
+            page = await pool.survey.job_page(order="-memory", after=after, limit=limit)
+            assert (page["fits"], page["totals"], page["schedds"]) == (6, {"Idle": 6}, ["a", "b"])
+            seen += [(row["Schedd"], row["Id"]) for row in page["rows"]]
+            after = page["next"]
+            if not after:
+                break
+        assert seen == [("b", "6.0"), ("a", "4.0"), ("b", "3.0"), ("b", "2.0"), ("a", "1.0")]
+
+
+async def test_what_can_not_be_sorted_is_refused():
+    async with Pool() as pool:
+        await pool.schedd("a", 2)
+        await pool.collector()
+        with pytest.raises(RemoteFailure, match="history is newest first"):
+            await pool.survey.job_page(order="memory", history=True)
+        with pytest.raises(RemoteFailure, match="after"):
+            await pool.survey.job_page(order="memory", after="a\x001.1")
 
 
 async def test_a_cursor_of_nobody_is_refused():
@@ -140,7 +181,7 @@ def answered(pool):
 
 async def test_a_journal_that_is_missing_silent_or_ignorant():
     async with Pool() as pool:
-        assert await pool.survey.recorded(AskLeaders()) == {"missing": "no journal daemon"}
+        assert await pool.survey.journal.recorded(AskLeaders()) == {"missing": "no journal daemon"}
 
         async def answer(envelope):
             if isinstance(envelope.body, AskJob):
@@ -148,8 +189,8 @@ async def test_a_journal_that_is_missing_silent_or_ignorant():
             return JournalAnswer(data={"changes": []})
 
         await pool.serve("journal", answer)
-        assert await pool.survey.recorded(AskLeaders(limit=5)) == {"found": {"changes": []}}
-        assert await pool.survey.recorded(AskJob(job_id="1.0")) == {"missing": "nothing is known of it"}
+        assert await pool.survey.journal.recorded(AskLeaders(limit=5)) == {"found": {"changes": []}}
+        assert await pool.survey.journal.recorded(AskJob(job_id="1.0")) == {"missing": "nothing is known of it"}
 
 
 async def test_groups_lend_what_their_own_members_leave():

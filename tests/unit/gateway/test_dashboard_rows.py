@@ -211,6 +211,21 @@ def test_jobs_of_a_user_in_any_spelling():
         assert is_true(evaluate(parse_expr(dashboard_rows.of_user(name)), ad)) == fits
 
 
+def test_jobs_of_a_machine():
+    there = ClassAd({"RemoteHost": "slot1_2@node7.org", "LastRemoteHost": "slot1@node8.org"})
+    before = ClassAd({"LastRemoteHost": "slot1@gpu@node7.org"})
+    for name, ad, fits in (
+        ("node7.org", there, True),
+        ("NODE7.org", before, True),
+        ("node8.org", there, False),
+        ("node7xorg", there, False),
+        ("7.org", before, False),
+        ("node7.org", ClassAd({}), False),
+        ('") || true || ("', there, False),
+    ):
+        assert is_true(evaluate(parse_expr(dashboard_rows.of_machine(name)), ad)) == fits
+
+
 def test_slots_in_the_order_of_their_numbers():
     assert sorted(["slot10@n", "slot2@n", "slot1_10@n", "slot1_9@n"], key=natural_key) == [
         "slot1_9@n", "slot1_10@n", "slot2@n", "slot10@n",

@@ -1,6 +1,9 @@
 // The queues, newest job first, and what left them.
 import { Ago, Badge, Bar, Card, Empty, Head, Legend, Name, Select, Since, Tabs, Trouble, Unknown, colour } from "../parts/bits.js";
-import { Pager, Table } from "../parts/table.js";
+import { Pager, Table, reorder, rowsOf, scrolled, useRowsOf } from "../parts/table.js";
+import { LongTable } from "../parts/long_table.js";
+import { Chooser, chosen } from "../parts/columns.js";
+import { Download } from "../parts/download.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
 import { count, duration, memory, number } from "../lib/format.js";
@@ -27,26 +30,36 @@ export function note(row) {
 export const State = ({ row }) => (row.Failure ? html`<${Badge} kind="job" state="Failed" />` : html`<${Badge} kind="job" state=${row.Status} />`);
 
 const COLUMNS = [
-  { name: "Job", cell: (row) => html`<a href=${href(["job", row.Id], { schedd: row.Schedd })}>${row.Id}</a>` },
-  { name: "Status", cell: (row) => html`<${State} row=${row} />` },
-  { name: "Submitter", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}><${Name} text=${submitter(row)} /></a>` },
-  { name: "Command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
-  { name: "For", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentStatus} />` },
-  { name: "Submitted", num: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },
-  { name: "Cpus", num: true, cell: (row) => number(row.RequestCpus) },
-  { name: "Memory", num: true, cell: (row) => (row.RequestMemory === undefined ? "" : memory(row.RequestMemory)) },
+  { name: "Job", sort: "job", down: true, cell: (row) => html`<a href=${href(["job", row.Id], { schedd: row.Schedd })}>${row.Id}</a>` },
+  { name: "Status", sort: "status", cell: (row) => html`<${State} row=${row} />` },
+  { name: "Submitter", sort: "user", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}><${Name} text=${submitter(row)} /></a>` },
+  { name: "Batch", sort: "batch", kind: "wrap", off: true, cell: (row) => row.JobBatchName ?? "" },
+  { name: "Command", sort: "command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
+  { name: "For", sort: "since", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentStatus} />` },
+  { name: "Submitted", sort: "submitted", num: true, roomy: true, down: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },
+  { name: "Priority", sort: "priority", num: true, down: true, off: true, cell: (row) => number(row.JobPrio) },
+  { name: "Starts", sort: "starts", num: true, down: true, off: true, cell: (row) => count(row.NumJobStarts ?? 0) },
+  { name: "Cpus", sort: "cpus", num: true, roomy: true, down: true, cell: (row) => number(row.RequestCpus) },
+  { name: "Memory", sort: "memory", num: true, roomy: true, down: true, cell: (row) => (row.RequestMemory === undefined ? "" : memory(row.RequestMemory)) },
+  { name: "Schedd", kind: "wrap", off: true, cell: (row) => row.Schedd },
   { name: "Where, why", kind: "cut", cell: (row) => (note(row) ? html`<span title=${note(row)}>${note(row)}</span>` : "") },
 ];
+const named = (...names) => names.map((name) => ({ ...COLUMNS.find((column) => column.name === name), sort: undefined }));
 const PAST = [
-  ...COLUMNS.slice(0, 4),
+  ...named("Job", "Status", "Submitter", "Batch", "Command"),
+  { name: "Submitted", num: true, off: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },
   { name: "Ended", num: true, cell: (row) => html`<${Ago} at=${row.CompletionDate || row.EnteredCurrentStatus} />` },
   { name: "Ran", num: true, cell: (row) => duration(row.RemoteWallClockTime) },
-  { name: "Starts", num: true, cell: (row) => count(row.NumJobStarts) },
-  COLUMNS.at(-1),
+  { name: "Starts", num: true, roomy: true, cell: (row) => count(row.NumJobStarts) },
+  ...named("Cpus", "Memory").map((column) => ({ ...column, off: true })),
+  { name: "Machine", kind: "wrap", off: true, cell: (row) => row.LastRemoteHost ?? "" },
+  ...named("Schedd", "Where, why"),
 ];
+/** As jobs come without being sorted. */
+const NEWEST = "-job";
 
 /** Which jobs a page of this address is about, as the API takes it. */
-const filters = (query) => ({ status: query.status, user: query.user, search: query.search, schedd: query.schedd });
+const filters = (query) => ({ status: query.status, user: query.user, search: query.search, machine: query.machine, schedd: query.schedd });
 
 export function Jobs({ query, level }) {
   if (query.by === "batch" && query.history !== "true") return html`<${ByBatch} query=${query} level=${level} />`;
@@ -54,7 +67,7 @@ export function Jobs({ query, level }) {
 }
 
 function Lines({ query, on }) {
-  const kept = { user: query.user, search: query.search };
+  const kept = { user: query.user, search: query.search, machine: query.machine };
   return html`<${Tabs} label="Jobs" tabs=${[
     { text: "Batches", to: href(["jobs"], { ...kept, by: "batch", status: query.status }), on: on === "batch" },
     { text: "In the queue", to: href(["jobs"], kept), on: on === "queue" },
@@ -81,16 +94,16 @@ function States({ states }) {
 
 /** A line for each cluster, which opens its jobs. */
 function ByBatch({ query, level }) {
-  const answer = useData(url("/v1/overview/batches", { ...filters(query), after: query.after, limit: 50 }), { types: EVENTS, every: 10000 });
+  const answer = useData(url("/v1/overview/batches", { ...filters(query), after: query.after, limit: rowsOf(query) }), { types: EVENTS, every: 10000 });
   const { data, error } = answer;
   return html`
     <${Head} title="Jobs"><${Orders} query=${query} level=${level} refresh=${answer.refresh} /><${Lines} query=${query} on="batch" /></${Head}>
-    <${Filters} query=${query} past=${false} />
+    <${Filters} query=${query} past=${false}><${Download} path="/v1/overview/batches" query=${filters(query)} name="batches" /></${Filters}>
     <${Trouble} error=${error} />
     <${Card} flush>
       <${Table} caption="Jobs in the queue by cluster" columns=${BATCHES} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.ClusterId}`}
-        empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title="No such jobs in the queue">${query.search || query.status || query.user ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
-      ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what="batches" next=${data.next} first=${!query.after} />`}
+        empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title="No such jobs in the queue">${query.search || query.status || query.user || query.machine ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
+      ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what="batches" next=${data.next} first=${!query.after} sizes />`}
     </${Card}>`;
 }
 
@@ -106,7 +119,7 @@ async function orderAll(query, level, refresh) {
   const found = await ask(url("/v1/overview/batches", { ...filters(query), limit: 1 })).catch((error) => error);
   if (found instanceof Error) return toast(found.message, true);
   if (!found.jobs) return toast("No jobs in the queue fit the search and the filters.");
-  const which = [query.status && `status ${query.status}`, query.user && `of ${query.user}`, query.search && `with “${query.search}”`, query.schedd && `of schedd ${query.schedd}`].filter(Boolean).join(", ");
+  const which = [query.status && `status ${query.status}`, query.user && `of ${query.user}`, query.machine && `on ${query.machine}`, query.search && `with “${query.search}”`, query.schedd && `of schedd ${query.schedd}`].filter(Boolean).join(", ");
   return confirm({
     title: `An order for ${count(found.jobs)} ${found.jobs === 1 ? "job" : "jobs"}`,
     text: `${which || "All jobs in the queue"}; ${count(found.fits)} ${found.fits === 1 ? "cluster" : "clusters"}.${level === "ADMINISTRATOR" ? "" : " Jobs of others are left alone."} What was held can be released again; what was removed is gone.`,
@@ -124,34 +137,46 @@ async function orderAll(query, level, refresh) {
   });
 }
 
-function Filters({ query, past, schedds }) {
+function Filters({ query, past, schedds, children }) {
   return html`<div class="row filters">
       <${Search} label="Search" hint="12, 12.3, or part of a command, user or batch" value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} />
       <${Select} label="Status" value=${query.status ?? ""} options=${[["", "any status"], ...(past ? ["Failed", "Completed", "Removed"] : [...STATUSES, "Failed"]).map((name) => [name, name])]} onChange=${(status) => change({ status })} />
       ${schedds?.length > 1 && html`<${Select} label="Schedd" value=${query.schedd ?? ""} options=${[["", "all schedds"], ...schedds.map((name) => [name, name])]} onChange=${(schedd) => change({ schedd })} />`}
-      ${query.user && html`<span class="field"><span>Submitter</span><a class="button" href=${href(["jobs"], { ...query, user: "", after: "" })}>${query.user} <span aria-hidden="true">×</span><span class="unseen">: show all submitters</span></a></span>`}
+      ${[["user", "Submitter", "all submitters"], ["machine", "Machine", "all machines"]].map(([key, label, all]) => query[key] && html`<span class="field"><span>${label}</span><a class="button" href=${href(["jobs"], { ...query, [key]: "", after: "" })}>${query[key]} <span aria-hidden="true">×</span><span class="unseen">: show ${all}</span></a></span>`)}
+      ${children}
     </div>`;
 }
 
 function OneByOne({ query, level }) {
   const past = query.history === "true";
+  const order = past ? "" : (query.order ?? NEWEST);
+  const long = !past && scrolled(query);
   const answer = useData(
-    url("/v1/overview/jobs", { ...filters(query), history: past ? "true" : "", after: query.after, limit: 50 }),
+    url("/v1/overview/jobs", { ...filters(query), history: past ? "true" : "", ...(long ? { limit: 1 } : { order: order === NEWEST ? "" : order, after: query.after, limit: rowsOf(query) }) }),
     { types: EVENTS, every: 10000 },
   );
-  const { data, error } = answer;
+  const { error } = answer;
+  const { data, busy } = useRowsOf(answer, past ? "past" : "queue");
+  const all = past ? PAST : COLUMNS;
+  const none = html`<${Empty} title=${past ? "No such jobs in the history" : "No such jobs in the queue"}>${query.search || query.status || query.user || query.machine ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`;
   const parts = data
     ? STATUSES.filter((name) => data.totals[name]).map((name) => ({ label: name, value: data.totals[name], tone: colour(name, "job"), to: href(["jobs"], { status: name }) }))
     : [];
   return html`
     <${Head} title="Jobs">${!past && html`<${Orders} query=${query} level=${level} refresh=${answer.refresh} />`}<${Lines} query=${query} on=${past ? "history" : "queue"} /></${Head}>
     ${!past && parts.length > 0 && html`<div class="card filters"><${Bar} parts=${parts} label=${parts.map((p) => `${p.value} ${p.label}`).join(", ")} /><${Legend} parts=${parts} /></div>`}
-    <${Filters} query=${query} past=${past} schedds=${data?.schedds} />
+    <${Filters} query=${query} past=${past} schedds=${data?.schedds}>
+      <${Chooser} all=${all} query=${query} />
+      <${Download} path="/v1/overview/jobs" query=${{ ...filters(query), history: past ? "true" : "" }} name="jobs" />
+    </${Filters}>
     <${Trouble} error=${error} />
-    <${Card} flush>
-      <${Table} caption=${past ? "Jobs that left the queue" : "Jobs in the queue"} columns=${past ? PAST : COLUMNS} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.Id}`}
-        empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title=${past ? "No such jobs in the history" : "No such jobs in the queue"}>${query.search || query.status || query.user ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
-      ${data && html`<${Pager} shown=${data.rows.length} fits=${fits(data, query, past)} what="jobs" next=${data.next} first=${!query.after} />`}
+    <${Card} flush>${long
+      ? html`<${LongTable} caption="Jobs in the queue" columns=${chosen(all, query)} path="/v1/overview/jobs" asked=${filters(query)} query=${query} id=${(row) => `${row.Schedd} ${row.Id}`} order=${order} onOrder=${reorder} types=${EVENTS} what="jobs" empty=${none} />`
+      : html`
+      <${Table} caption=${past ? "Jobs that left the queue" : "Jobs in the queue"} columns=${chosen(all, query)} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.Id}`}
+        order=${order} onOrder=${past ? undefined : reorder} busy=${busy}
+        empty=${error && !data ? html`<${Unknown} />` : none} />
+      ${data && html`<${Pager} shown=${data.rows.length} fits=${fits(data, query, past)} what="jobs" next=${data.next} first=${!query.after} sizes=${past || "all"} />`}`}
     </${Card}>
     ${data?.late?.length > 0 && html`<div class="below"><${Card} title="Still to come" flush note="clusters whose jobs come into the queue some at a time">
       <${Table} caption="Clusters of which jobs are still to come" columns=${LATE} rows=${data.late} id=${(row) => `${row.Schedd} ${row.ClusterId}`} /></${Card}></div>`}`;
@@ -177,6 +202,7 @@ const LATE = [
 
 /** How many there are, where the totals tell. */
 function fits(data, query, past) {
-  if (past || query.search || query.user || query.schedd) return undefined;
+  if (data.fits !== undefined) return data.fits;
+  if (past || query.search || query.user || query.machine || query.schedd) return undefined;
   return query.status ? data.totals[query.status] : Object.values(data.totals).reduce((all, one) => all + one, 0);
 }

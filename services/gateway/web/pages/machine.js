@@ -27,6 +27,8 @@ export function Machine({ path, level }) {
   const admin = level === "ADMINISTRATOR";
   return html`
     <${Head} title=${name} crumb=${html`<a href=${href(["machines"])}>Machines</a>`}>
+      <a class="button" href=${href(["jobs"], { machine: name })}>Jobs here</a>
+      <a class="button" href=${href(["jobs"], { machine: name, history: "true" })}>Jobs that ran here</a>
       ${admin && answer.data && (answer.data.about.Draining === true
         ? html`<button type="button" class="button" onClick=${() => undrain(name, answer.refresh)}>Cancel draining …</button>`
         : html`<button type="button" class="button danger" onClick=${() => drain(name, answer.refresh)}>Drain …</button>`)}

@@ -1,6 +1,8 @@
 // Machines, or all slots: sorted, filtered and cut into pages by the collector.
 import { Ago, Badge, Bar, Card, Empty, Facts, Head, Name, Select, Since, Tabs, Trouble, Unknown, colour } from "../parts/bits.js";
-import { Pager, Table, reorder } from "../parts/table.js";
+import { Pager, Table, reorder, rowsOf, useRowsOf } from "../parts/table.js";
+import { Chooser, chosen } from "../parts/columns.js";
+import { Download } from "../parts/download.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
 import { count, isNumber, memory, number, percent } from "../lib/format.js";
@@ -24,6 +26,9 @@ const SLOTS = [
   { name: "Load", sort: "LoadAvg", num: true, down: true, cell: (row) => number(row.LoadAvg) },
   { name: "User", sort: "RemoteOwner", kind: "wrap", cell: (row) => (row.RemoteOwner ? html`<${Name} text=${row.AccountingGroup ?? row.RemoteOwner} />` : "") },
   { name: "Job", cell: (row) => (row.JobId ? html`<a href=${href(["job", row.JobId])}>${row.JobId}</a>` : "") },
+  { name: "Disk", sort: "Disk", num: true, down: true, off: true, cell: (row) => memory(row.Disk / 1024) },
+  { name: "Kind", off: true, cell: (row) => row.SlotType ?? "" },
+  { name: "System", kind: "wrap", off: true, cell: (row) => [row.OpSysAndVer, row.Arch].filter(Boolean).join(" ") },
   { name: "Since", sort: "EnteredCurrentActivity", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentActivity} />` },
 ];
 
@@ -57,12 +62,15 @@ function States({ states }) {
 export function Machines({ query }) {
   const by = query.by === "slot" ? "slot" : "machine";
   const order = query.order ?? (by === "slot" ? "Name" : "Machine");
-  const asked = { search: query.search, order, after: query.after, limit: 50 };
+  const path = by === "slot" ? "/v1/overview/slots" : "/v1/overview/machines";
+  const asked = { search: query.search, order, ...(by === "slot" ? { state: query.state, activity: query.activity } : { condition: query.condition }) };
   const answer = useData(
-    by === "slot" ? url("/v1/overview/slots", { ...asked, state: query.state, activity: query.activity }) : url("/v1/overview/machines", { ...asked, condition: query.condition }),
+    url(path, { ...asked, after: query.after, limit: rowsOf(query) }),
     { types: ["slot.changed", "negotiation.offline", "rooster.round", "defrag.round"], every: 10000 },
   );
-  const { data, error } = answer;
+  const { error } = answer;
+  const { data, busy } = useRowsOf(answer, by);
+  const all = by === "slot" ? SLOTS : MACHINES(data?.rows);
   return html`
     <${Head} title="Machines">
       <${Tabs} label="Lines" tabs=${[
@@ -76,12 +84,14 @@ export function Machines({ query }) {
       ${by === "slot" && html`
         <${Select} label="State" value=${query.state ?? ""} options=${options(STATES, "any state")} onChange=${(state) => change({ state })} />
         <${Select} label="Activity" value=${query.activity ?? ""} options=${options(ACTIVITIES, "any activity")} onChange=${(activity) => change({ activity })} />`}
+      <${Chooser} all=${all} query=${query} />
+      <${Download} path=${path} query=${asked} name=${by === "slot" ? "slots" : "machines"} />
     </div>
     <${Trouble} error=${error} />
     <${Card} flush>
-      <${Table} caption=${by === "slot" ? "Slots" : "Machines"} columns=${by === "slot" ? SLOTS : MACHINES(data?.rows)} rows=${error && !data ? [] : data?.rows} id=${(row) => row.Name}
+      <${Table} caption=${by === "slot" ? "Slots" : "Machines"} columns=${chosen(all, query)} busy=${busy} rows=${error && !data ? [] : data?.rows} id=${(row) => row.Name}
         order=${order} onOrder=${reorder} empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title=${by === "slot" ? "No such slots" : "No such machines"}>Nothing in the pool fits the search and the filters.</${Empty}>`} />
-      ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what=${by === "slot" ? "slots" : "machines"} next=${data.next} first=${!query.after} />`}
+      ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what=${by === "slot" ? "slots" : "machines"} next=${data.next} first=${!query.after} sizes />`}
     </${Card}>
     ${data?.keepers && html`<${Keepers} keepers=${data.keepers} />`}`;
 }

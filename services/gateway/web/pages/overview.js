@@ -1,24 +1,20 @@
 // The pool at a glance.
-import { Ago, Bar, Bones, Card, Empty, Head, Legend, Meter, Name, Part, Stat, Tabs, Trouble, colour } from "../parts/bits.js";
-import { Chart } from "../parts/chart.js";
-import { html, useRef } from "../lib/html.js";
-import { count, duration, isNumber, number, percent } from "../lib/format.js";
+import { Ago, Bar, Bones, Card, Empty, Head, Legend, Meter, Name, Stat, Trouble, colour } from "../parts/bits.js";
+import { History, useSamples } from "../parts/history.js";
+import { html } from "../lib/html.js";
+import { count, duration, number, percent } from "../lib/format.js";
 import { href } from "../lib/route.js";
-import { useData, useNow } from "../lib/data.js";
-import { url } from "../lib/api.js";
+import { useData } from "../lib/data.js";
 import { INTERNAL } from "../lib/words.js";
 import { Attention } from "../parts/attention.js";
 import { Feed, useFeed } from "../parts/feed.js";
 
 const STATES = ["Claimed", "Unclaimed", "Owner", "Matched", "Preempting", "Drained", "Backfill"];
 const EVENTS = ["job.*", "had.leader", "negotiation.cycle", "daemon.*", "accountant.*"];
-/** Seconds, and of how many of them each point is the mean. */
-const RANGES = { "1h": [3600, 30], "6h": [21600, 90], "24h": [86400, 360], "7d": [604800, 2520] };
-const KEPT = 900;
 
 export function Overview({ query }) {
   const answer = useData("/v1/overview", { types: EVENTS, every: 5000 });
-  const recent = useHistory(answer.data);
+  const recent = useSamples(answer.data);
   const feed = useFeed(EVENTS, 50);
   const happened = feed.events.filter((event) => !INTERNAL.has(event.type)).slice(0, 8);
   const data = answer.data;
@@ -62,7 +58,7 @@ export function Overview({ query }) {
           : html`<${Empty} title="Nobody leads">No negotiator says that it is active.</${Empty}>`}
       </${Card}>
 
-      <${History} recent=${recent} range=${query.range} />
+      <${History} recent=${recent} states=${STATES} query=${query} />
 
       <${Card} title="Who has most jobs" wide="w5" flush side=${html`<a href=${href(["shares"])}>Fair share</a>`}>
         ${users.lines?.length
@@ -74,57 +70,4 @@ export function Overview({ query }) {
         <${Feed} events=${happened} empty="Nothing has happened since the gateway was started." />
       </${Card}>
     </div>`;
-}
-
-/** What this page has seen itself: the picture where nobody keeps a history. */
-const samples = [];
-
-function useHistory(data) {
-  const last = useRef(0);
-  if (data && !data.slots.error && data.at > last.current && data.at > (samples.at(-1)?.at ?? 0) + 0.9) {
-    last.current = data.at;
-    samples.push({ at: data.at, slots: data.slots, queue: data.queue });
-    if (samples.length > KEPT) samples.shift();
-  }
-  return samples;
-}
-
-function History({ recent, range = "6h" }) {
-  const [seconds, step] = RANGES[range] ?? RANGES["6h"];
-  // Whole parts only: the mean of a part that has just begun is not that of the others. An answer may be shared.
-  const to = Math.floor(useNow(5000) / step) * step;
-  const span = { from: to - seconds, to };
-  const points = seconds / step;
-  const use = useKept(url("/v1/overview/series", { name: "cpus", ...span, points }));
-  const jobs = useKept(url("/v1/overview/series", { name: "jobs", ...span, points }));
-  const tabs = Object.keys(RANGES).map((key) => ({ text: key, to: href([], { range: key }), on: key === range }));
-  if (use.data?.missing || jobs.data?.missing) {
-    const times = recent.map((one) => one.at);
-    const names = STATES.filter((name) => recent.some((one) => one.slots.states[name]));
-    const bySlots = Object.fromEntries(names.map((name) => [name, recent.map((one) => one.slots.states[name]?.cpus ?? 0)]));
-    const byJobs = { Running: recent.map((one) => one.queue.running ?? 0), Idle: recent.map((one) => one.queue.idle ?? 0), Held: recent.map((one) => one.queue.held ?? 0) };
-    const note = `${use.data?.missing ?? jobs.data?.missing}: what this page saw since it was opened`;
-    return html`<${Card} title="Cpus over time" wide="w6" note=${note}><${Chart} label="Cpus by state" times=${times} series=${bySlots} stacked show=${number} unit=" cpus" /></${Card}>
-      <${Card} title="Jobs over time" wide="w6" note=${note}><${Chart} label="Jobs by status" times=${times} series=${byJobs} show=${count} unit=" jobs" /></${Card}>`;
-  }
-  return html`<${Card} title="Cpus over time" wide="w6" side=${html`<${Tabs} label="Range" tabs=${tabs} />`}>
-      <${Part} answer=${use} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Cpus by state" stacked show=${number} unit=" cpus" span=${span} />`}</${Part}></${Card}>
-    <${Card} title="Jobs over time" wide="w6" side=${html`<${Tabs} label="Range of the jobs" tabs=${tabs} />`}>
-      <${Part} answer=${jobs} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Jobs by status" unit=" jobs" span=${span} />`}</${Part}></${Card}>`;
-}
-
-/** An answer whose address moves on with time: the former one is shown until the next is there. */
-function useKept(path) {
-  const answer = useData(path, { every: 0 });
-  const kept = useRef({ data: undefined, size: "" });
-  const size = new URLSearchParams(path.split("?")[1]).get("points");
-  if (answer.data || kept.current.size !== size) kept.current = { data: answer.data, size };
-  return { ...answer, data: answer.data ?? kept.current.data };
-}
-
-/** @param {{found: any, label: string, stacked?: boolean, show?: (value: number) => string, unit?: string, span?: {from: number, to: number}}} props span: what the axis shows */
-export function Line({ found, label, stacked, show = count, unit = "", span }) {
-  const lines = Object.values(found.series ?? {});
-  if (!lines.some((line) => line.some(isNumber))) return html`<${Empty} title="Nothing recorded in this time yet" />`;
-  return html`<${Chart} label=${label} times=${found.times} series=${found.series} stacked=${stacked} show=${show} unit=${unit} span=${span} steps />`;
 }

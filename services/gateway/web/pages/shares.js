@@ -4,7 +4,7 @@ import { Pager, Table, reorder } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { Chart } from "../parts/chart.js";
 import { confirm } from "../parts/dialog.js";
-import { Line } from "./overview.js";
+import { Line } from "../parts/history.js";
 import { ask, url } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { count, date, duration, number, percent } from "../lib/format.js";
@@ -15,13 +15,13 @@ const EVENTS = ["negotiation.cycle", "accountant.*"];
 
 const bounded = (row) => row.Floor > 0 || row.Ceiling >= 0;
 
-const COLUMNS = (rows, admin, refresh) => [
+const COLUMNS = (rows, all, admin, refresh) => [
   { name: "Submitter", sort: "name", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: row.Name })}><${Name} text=${row.Name} /></a>` },
   { name: "Effective", sort: "priority", num: true, cell: (row) => number(row.Priority) },
   { name: "Real", sort: "real", num: true, cell: (row) => number(row.RealPriority) },
   { name: "Factor", sort: "factor", num: true, cell: (row) => html`${number(row.PriorityFactor)}${row.PriorityFactorUntil > 0 && html` <span class="soft">until <${At} at=${row.PriorityFactorUntil} /></span>`}` },
-  { name: "In use", sort: "in_use", num: true, down: true, cell: (row) => number(row.WeightedResourcesUsed) },
-  { name: "Share", sort: "share", num: true, down: true, cell: (row) => (row.SubmitterShare ? percent(row.SubmitterShare) : "") },
+  { name: "In use", sort: "in_use", num: true, down: true, cell: (row) => html`${number(row.WeightedResourcesUsed)}${all > 0 && row.WeightedResourcesUsed > 0 && html` <span class="soft">${percent(row.WeightedResourcesUsed / all)}</span>`}` },
+  { name: "Group share", sort: "share", num: true, down: true, cell: (row) => (row.SubmitterShare ? percent(row.SubmitterShare) : "") },
   { name: "Running", sort: "running", num: true, down: true, cell: (row) => count(row.running) },
   { name: "Idle", sort: "idle", num: true, down: true, cell: (row) => count(row.idle) },
   { name: "Used so far", sort: "usage", num: true, down: true, cell: (row) => `${number((row.WeightedAccumulatedUsage ?? 0) / 3600)} h` },
@@ -35,12 +35,12 @@ export function Shares({ query, level }) {
   const answer = useData(url("/v1/overview/users", { search: query.search, order, after: query.after, limit: 100 }), { types: EVENTS, every: 10000 });
   const { data, error } = answer;
   return html`
-    <${Head} title="Fair share" sub=${data && html`A smaller effective priority is a better one: it is the real one times the factor. Half of the way towards present use takes ${duration(data.half_life_s)} (PRIORITY_HALFLIFE). The share is the part of its group that the last cycle entitled a submitter with idle jobs to.`} />
+    <${Head} title="Fair share" sub=${data && html`A smaller effective priority is a better one: it is the real one times the factor. Half of the way towards present use takes ${duration(data.half_life_s)} (PRIORITY_HALFLIFE). Beside what is in use stands its part of all use; the group share is the part of its group that the last cycle entitled a submitter with idle jobs to.`} />
     <div class="stack">
       <div><div class="row filters"><${Search} label="Search" hint="part of a submitter" value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} /></div>
       <${Trouble} error=${error} />
       <${Card} flush>
-        <${Table} caption="Submitters" columns=${COLUMNS(data?.rows, level === "ADMINISTRATOR", answer.refresh)} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.NegotiatorName} ${row.Name}`} order=${order} onOrder=${reorder}
+        <${Table} caption="Submitters" columns=${COLUMNS(data?.rows, data?.in_use, level === "ADMINISTRATOR", answer.refresh)} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.NegotiatorName} ${row.Name}`} order=${order} onOrder=${reorder}
           empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title="No submitters">Nobody has used this pool yet, or nobody fits the search.</${Empty}>`} />
         ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what="submitters" next=${data.next} first=${!query.after} />`}
       </${Card}></div>

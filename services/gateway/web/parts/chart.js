@@ -1,6 +1,7 @@
 // Lines and areas over time. uPlot is loaded when the first chart is drawn.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { count, isNumber, moment, number } from "../lib/format.js";
+import { csv, save } from "../lib/save.js";
 
 export const TONES = ["--c-blue", "--c-orange", "--c-green", "--c-red", "--c-pink", "--c-sky", "--c-yellow", "--c-grey"];
 const TONE_OF = {
@@ -48,11 +49,13 @@ function resolved(name) {
 
 /**
  * @param {{label: string, times: number[], series: Record<string, (number | null)[]>, stacked?: boolean, unit?: string,
- *   show?: (value: number) => string, relative?: boolean, least?: number, span?: {from: number, to: number}, steps?: boolean}} props
+ *   show?: (value: number) => string, relative?: boolean, least?: number, span?: {from: number, to: number}, steps?: boolean,
+ *   marks?: number[], zoom?: (from: number, to: number) => void}} props
  *   times: seconds since 1970, or from now on where `relative`; span: what the axis shows, else what there is; steps: a
- *   value holds for all of the time since the one before
+ *   value holds for all of the time since the one before; marks: moments that are drawn across; zoom: told what was
+ *   chosen by dragging. Charts with a span show the same moment where the pointer is.
  */
-export function Chart({ label, times, series, stacked, unit = "", show = number, relative, least = 0, span, steps }) {
+export function Chart({ label, times, series, stacked, unit = "", show = number, relative, least = 0, span, steps, marks = [], zoom }) {
   const box = useRef(null);
   const plot = useRef(null);
   const [theme, setTheme] = useState(0);
@@ -62,8 +65,8 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
   const drawn = stacked ? stack(lines) : lines;
   const order = stacked ? [...names.keys()].reverse() : [...names.keys()];
   const data = [times, ...order.map((number) => drawn[number])];
-  const latest = useRef({ data, lines, order, show, unit, span });
-  latest.current = { data, lines, order, show, unit, span };
+  const latest = useRef(/** @type {any} */ ({}));
+  latest.current = { data, lines, order, show, unit, span, marks, zoom };
 
   useEffect(() => {
     const again = () => setTheme((n) => n + 1);
@@ -87,7 +90,12 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
         height: HEIGHT,
         ms: 1e-3,
         tzDate: (at) => new Date(at * 1000),
-        cursor: { points: { size: 7 }, drag: { x: false, y: false } },
+        cursor: {
+          points: { size: 7 },
+          drag: { x: Boolean(zoom), y: false, setScale: false, dist: 6 },
+          ...(span ? { sync: { key: "time", scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } } : {}),
+        },
+        hooks: { draw: [(drawn) => mark(drawn, latest.current.marks, resolved("--soft"))], setSelect: [(drawn) => choose(drawn, latest.current.zoom)] },
         scales: { x: { time: !relative, range: (plot, first, last) => (latest.current.span ? [latest.current.span.from, latest.current.span.to] : extent(plot, first, last)) }, y: { range: (_, low, high) => [Math.min(least, low ?? 0), (high ?? 0) > least ? high * 1.08 : least + 1] } },
         axes: [
           { ...axis, space: LABEL_WIDTH, ...(relative ? { incrs: SPANS, values: (_, ticks) => ticks.map(hours) } : { values: clock }) },
@@ -123,10 +131,40 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
     };
   }, [shape]);
 
-  useEffect(() => plot.current?.setData(latest.current.data), [times, series]);
+  useEffect(() => plot.current?.setData(latest.current.data), [times, series, marks.join()]);
 
+  const saved = () => save(`${label.toLowerCase().replaceAll(" ", "-")}.csv`, "text/csv", csv([relative ? "seconds" : "time", ...names], times.map((at, place) => [relative ? at : new Date(at * 1000).toISOString(), ...lines.map((line) => line[place])])));
   const last = names.map((name) => `${name} ${show(series[name].findLast(isNumber) ?? 0)}${unit}`).join(", ");
-  return html`<figure><div ref=${box} class="u-wrap" role="img" aria-label=${`${label}. Last values: ${last}`}></div></figure>`;
+  return html`<figure><div ref=${box} class="u-wrap" role="img" aria-label=${`${label}. Last values: ${last}`}></div>
+    <button type="button" class="button small plain saves" onClick=${saved}>CSV<span class="unseen"> of ${label}</span></button></figure>`;
+}
+
+/** Dashed lines across the drawing, at these moments. */
+function mark(drawn, marks, colour) {
+  const { ctx, bbox } = drawn;
+  const { min, max } = drawn.scales.x;
+  ctx.save();
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+  for (const at of marks) {
+    if (at < min || at > max) continue;
+    const x = Math.round(drawn.valToPos(at, "x", true));
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
+/** What was dragged over is told, and shown no longer: the page draws the charts anew. */
+function choose(drawn, zoom) {
+  const { left, width } = drawn.select;
+  if (!zoom || width < 6) return;
+  const [from, to] = [left, left + width].map((x) => drawn.posToVal(x, "x"));
+  drawn.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  zoom(from, to);
 }
 
 /** Steps of an axis of things that are counted one by one. */

@@ -3,6 +3,7 @@ import { Card, Empty } from "./bits.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { ask, raw, url } from "../lib/api.js";
 import { count } from "../lib/format.js";
+import { save } from "../lib/save.js";
 
 /** What is kept of a text, and asked for of a file: its end. */
 const MOST = 512 * 1024;
@@ -83,19 +84,13 @@ function Text({ row, name, source }) {
   const lines = shown.text.split("\n");
   const key = wanted.toLowerCase();
   const hits = key ? lines.filter((line) => line.toLowerCase().includes(key)) : lines;
-  const save = () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([shown.text], { type: "text/plain" }));
-    link.download = `${row.Id}.${name === "log" ? "log" : name === "stdout" ? "out" : "err"}`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  };
+  const keep = () => save(`${row.Id}.${name === "log" ? "log" : name === "stdout" ? "out" : "err"}`, "text/plain", shown.text);
   return html`<div class="stack">
     <div class="row filters">
       <label class="field"><span>Only lines with</span><input class="input" type="search" value=${wanted} onInput=${(event) => search(event.currentTarget.value)} autocomplete="off" spellcheck=${false} /></label>
       <label class="check"><input type="checkbox" checked=${follow} onChange=${(event) => setFollow(event.currentTarget.checked)} /> Follow</label>
       <label class="check"><input type="checkbox" checked=${wrap} onChange=${(event) => setWrap(event.currentTarget.checked)} /> Wrap lines</label>
-      <button type="button" class="button small" onClick=${save} disabled=${!shown.text}>Download</button>
+      <button type="button" class="button small" onClick=${keep} disabled=${!shown.text}>Download</button>
       ${key && html`<span class="soft" role="status">${count(hits.length)} of ${count(lines.length)} lines</span>`}
     </div>
     ${shown.error && html`<p class="notice bad" role="alert">${shown.error}</p>`}

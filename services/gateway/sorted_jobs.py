@@ -1,0 +1,73 @@
+"""Reads one column of all jobs that fit, in columns, puts them in its order, and then the jobs of a page only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from services.gateway.core import dashboard_rows
+from services.gateway.core.job_order import SortedJobs, fields
+from services.gateway.pool_client import PoolClient, Schedd
+from services.gateway.single_flight import SharesAnswers
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.daemon.clock import Clock
+from shared.messages.queue import JobPage, QueryJobs
+
+#: How long an order is good, seconds: the jobs of a page are read anew each time, where they come in it is not.
+FRESH_S: Final = 10.0
+#: More jobs are not sorted.
+MOST: Final = 300_000
+
+
+class JobSorter(SharesAnswers):
+    """Raises RoostError for what the pool refuses, or when it does not answer."""
+
+    def __init__(self, pool: PoolClient, clock: Clock) -> None:
+        super().__init__(clock.monotonic)
+        self._pool = pool
+
+    async def page(
+        self, schedds: Sequence[Schedd], constraint: str, order: str, after: str, limit: int
+    ) -> dict[str, Any]:
+        """{rows, next, totals, fits}: as Dashboard.job_page. order: one of ORDERS, with - before it descending; after:
+        `next` of the page before."""
+        if after and not (after.isascii() and after.isdigit() and len(after) < 10):
+            raise RemoteFailure("bad-request", "after: want what the page before gave as next")
+        start = int(after or 0)
+        key = (tuple(one.name for one in schedds), constraint, order)
+        found = await self.single_flight.get(key, lambda: self._sorted(schedds, constraint, order), FRESH_S)
+        places = found.page(start, limit)
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        totals: dict[str, int] = {}
+        for one in schedds:
+            ids = [place.job_id for place in places if place.schedd == one.name]
+            question = QueryJobs(ids=ids, projection=list(dashboard_rows.JOB_FIELDS), limit=limit)
+            if not ids:  # it tells its totals
+                question = QueryJobs(constraint="false", projection=["ProcId"], limit=1)
+            answer = await self._pool.ask(one.inbox, question, JobPage, timeout=30.0)
+            for name, number in answer.totals.items():
+                totals[name] = totals.get(name, 0) + number
+            for packed in answer.ads:
+                row = dashboard_rows.job(ClassAd.unpack(packed), one.name)
+                rows[one.name, row["Id"]] = row
+        end = start + limit
+        known = [(place.schedd, place.job_id) for place in places]
+        there = [rows[one] for one in known if one in rows]  # others have left
+        return {"rows": there, "next": str(end) if end < len(found) else "", "totals": totals, "fits": len(found)}
+
+    async def _sorted(self, schedds: Sequence[Schedd], constraint: str, order: str) -> SortedJobs:
+        by = order.removeprefix("-")
+        found = SortedJobs(by, descending=order.startswith("-"))
+        for one in schedds:
+            async for sheet, ads in self._pool.job_sheets(one, constraint, fields(by), newest=True):
+                found.add(one.name, sheet)
+                for ad in ads:
+                    found.add_ad(one.name, ad)
+                if len(found) > MOST:
+                    raise RemoteFailure(
+                        "bad-request", f"more than {MOST:,} jobs are not sorted: choose fewer by status, user or search"
+                    )
+        await asyncio.to_thread(found.sort)
+        return found
