@@ -69,11 +69,15 @@ export function LongTable({ caption, columns, path, asked, query, id, order, onO
 
   const later = (ms, again) => {
     const mine = work.current;
+    const due = performance.now() + ms;
     mine.again = mine.again || again;
+    if (mine.timer && mine.due <= due) return; // or events, many a second, would put it off for ever
     clearTimeout(mine.timer);
+    mine.due = due;
     mine.timer = setTimeout(() => {
       const whether = mine.again;
       mine.again = false;
+      mine.timer = 0;
       if (!document.hidden) void fetch(whether);
     }, ms);
   };
@@ -98,6 +102,7 @@ export function LongTable({ caption, columns, path, asked, query, id, order, onO
     void fetch(true);
     return () => {
       clearTimeout(work.current.timer);
+      work.current.timer = 0;
       work.current.abort?.abort();
     };
   }, [whole]);
