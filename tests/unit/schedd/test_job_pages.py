@@ -5,12 +5,19 @@ from types import SimpleNamespace
 import pytest
 
 from engine.queue.jobs import JobId
+from engine.queue.packed_jobs import JobMap
 from services.schedd.io.queries import in_order, newest_first
 
+
+def cluster_of(number):
+    jobs = JobMap()
+    for proc in range(3):
+        jobs[proc] = (number, proc)
+    return SimpleNamespace(jobs=jobs)
+
+
 #: Jobs of clusters 9, 10 and 11, each known by its number.
-TABLE = SimpleNamespace(
-    clusters={cluster: SimpleNamespace(jobs={proc: (cluster, proc) for proc in range(3)}) for cluster in (10, 9, 11)}
-)
+TABLE = SimpleNamespace(clusters={number: cluster_of(number) for number in (10, 9, 11)})
 JOBS = [(cluster, proc) for cluster in (9, 10, 11) for proc in range(3)]
 
 
