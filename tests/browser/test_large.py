@@ -64,7 +64,7 @@ def test_pages_of_slots_follow_each_other(visit, pool):
     page.get_by_role("button", name="Memory").click()
     expect(page.get_by_role("columnheader", name="Memory")).to_have_attribute("aria-sort", "descending")
     expect(page.locator("tbody tr").first).to_contain_text("16 GiB")
-    page.get_by_label("State").select_option("Owner")
+    page.get_by_role("combobox", name="State").select_option("Owner")
     expect(page.locator("tbody tr").first).to_contain_text("Owner")
     visitor.settle()
     first = page.locator("tbody th").all_inner_texts()

@@ -463,12 +463,14 @@ def test_jumping_to_anything(visit, pool):
     visitor = visit()
     page = visitor.page
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("dialog").get_by_role("combobox")).to_be_focused()
     page.keyboard.type("2.5")
     expect(page.get_by_role("option").first).to_have_text("job 2.5")
     assert visitor.accessibility() == []
     page.keyboard.press("Enter")
     expect(page.locator("main h1")).to_have_text("Job 2.5")
     page.get_by_role("button", name="Jump …").click()
+    expect(page.get_by_role("dialog").get_by_role("combobox")).to_be_focused()
     page.keyboard.type("ann")
     found = page.get_by_role("option").filter(has_text="jobs of")
     expect(found).to_contain_text("ann@")
