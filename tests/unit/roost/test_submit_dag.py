@@ -28,7 +28,7 @@ def directory(tmp_path, monkeypatch):
 
 
 def wishes_of(*words):
-    return submit_dag._wishes(parse([*words, "d.dag"], submit_dag.OPTIONS))
+    return submit_dag.wishes(parse([*words, "d.dag"], submit_dag.OPTIONS))
 
 
 def line_of(directory, *words):
@@ -96,8 +96,8 @@ def test_a_file_of_knobs_counts_as_the_dags_own(directory):
 def test_a_dag_may_be_of_its_own_directory(directory, monkeypatch, capsys):
     monkeypatch.chdir(directory.parent)
     file = f"{directory.name}/d.dag"
-    assert submit_dag._place(parse(["-usedagdir", file], submit_dag.OPTIONS)) == (directory, ["d.dag"])
-    assert submit_dag._place(parse([file], submit_dag.OPTIONS)) == (directory.parent, [file])
+    assert submit_dag.place(parse(["-usedagdir", file], submit_dag.OPTIONS)) == (directory, ["d.dag"])
+    assert submit_dag.place(parse([file], submit_dag.OPTIONS)) == (directory.parent, [file])
     assert main(["submit-dag", "-usedagdir", "x/a.dag", "y/b.dag"]) == 1
     assert "submit them one by one" in capsys.readouterr().err
 

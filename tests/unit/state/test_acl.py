@@ -17,7 +17,7 @@ def test_a_user_has_the_commands_of_its_daemons_and_functions_on_its_keys():
     assert line.startswith(f"user negotiator reset resetchannels on #{acl.digest('secret')} ~roost:accountant* ")
     assert "%R~roost:had:epoch*" in line
     assert " +rename " in line  # of books_replace
-    assert line.endswith(" (+fcall ~roost:accountant* ~roost:had:epoch*)")
+    assert line.endswith(" (+fcall ~roost:accountant* ~roost:version:accounting-records ~roost:had:epoch*)")
     assert "@" not in line
     assert "secret" not in line
 
@@ -25,7 +25,7 @@ def test_a_user_has_the_commands_of_its_daemons_and_functions_on_its_keys():
 def test_a_prefix_stands_before_every_key():
     words = acl.user_line("collector.cm1", "secret", prefix="poolA:").replace("(", " ").replace(")", " ").split()
     patterns = [word for word in words if "~" in word]
-    assert len(patterns) == 6
+    assert len(patterns) == 12  # three kinds of keys and the versions of each, for commands and for functions
     assert all(pattern.startswith("~poolA:roost:") for pattern in patterns)
 
 
