@@ -83,8 +83,8 @@ class Runs:
             # claim would wait for ever for the end of a run that is over.
             refusal = Refused("busy", f"run {key} was here before, and its end is not acknowledged yet")
             return refusal, SlotEffects()
-        if known is not None and known.ended:
-            # Asked again, as the answer was lost: its end tells all. To the claim it would never end.
+        if startd.run_table.is_over(key, self.context.clock.monotonic()) or (known is not None and known.ended):
+            # Asked again, as the answer was lost: its end tells all, or has told it. To the claim it would never end.
             return None, SlotEffects()
         answer, effects = startd.slot_manager.activate(claim_id, key, activation.job_ad, job, startd.now())
         if isinstance(answer, Refused):
@@ -195,8 +195,7 @@ class Runs:
 
     def _run_acknowledged(self, run: Run, ack: JobReportAck | None) -> None:
         startd, record = self.startd, run.record
-        if self.by_key.get(run.key) is run:
-            del self.by_key[run.key]
+        startd.run_table.forget(run, self.context.clock.monotonic())
         startd.journal_writer.put("runs", run.key, None)
         claim, effects = startd.slot_manager.claims.get(record.claim_id), SlotEffects()
         if ack is None or not ack.known:

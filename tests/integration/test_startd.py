@@ -195,6 +195,27 @@ async def test_requests_that_come_twice_are_answered_alike(pool):
     assert pool.schedd.phases(activation.job_id).count("ended") == 1
 
 
+@pytest.mark.parametrize("how", ["order", "request"])
+async def test_an_order_that_is_slower_than_the_acknowledged_end_begins_nothing(pool, tmp_path, how):
+    """A schedd that was killed orders its runs again, while their ends are on their way to it."""
+    ran = tmp_path / "ran"
+    activation = pool.activation(cmd="/bin/sh", Arguments=f"-c 'echo once >>{ran}'")
+    request = pool.request(activation)
+    granted = await pool.call(request)
+    pool.schedd.next_job = lambda report: JobReportAck()  # the claim stays, for another job
+    await pool.schedd.end_of(activation.job_id)
+    await eventually(lambda: not pool.startd.shared.runs.by_key, what="the end to be acknowledged")
+    again = request if how == "request" else ActivateClaim(claim_id=granted.claim_id, activation=activation)
+    answer = await pool.call(again)
+    assert getattr(answer, "activated", True)
+    assert not pool.startd.shared.runs.by_key
+    another = pool.activation(cmd="/bin/true")
+    await pool.call(ActivateClaim(claim_id=granted.claim_id, activation=another))
+    await pool.schedd.end_of(another.job_id)
+    assert ran.read_text() == "once\n"
+    assert pool.schedd.phases(activation.job_id).count("ended") == 1
+
+
 @pytest.mark.parametrize(
     ("make", "code", "subcode", "words"),
     [

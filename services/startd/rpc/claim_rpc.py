@@ -102,7 +102,9 @@ class ClaimRpc:
             code: Any = answer.code
             return ClaimRefused(reason=answer.reason, code=code)
         claim = answer.waiting.claim if isinstance(answer, Accepted) else answer.claim
-        begins = body.activation is not None and run_key(body.activation, claim.schedd) not in startd.runs.by_key
+        begins = body.activation is not None and not startd.run_table.knows(
+            run_key(body.activation, claim.schedd), startd.context.clock.monotonic()
+        )
         first_s = max(0.0, body.first_lease_s) if body.activation is not None else 0.0
         if answer.again and not begins:
             startd.leases.asked_again(claim, first_s)
