@@ -41,6 +41,8 @@ PAGE = 2000
 PAGE_IN_COLUMNS = 10_000
 #: Jobs in columns, of which the next are listed while these are read.
 JOBS_IN_COLUMNS = 5000
+#: Answered with the totals of a queue, and no job is looked at: there is none of this number.
+JOB_TOTALS: Final = QueryJobs(ids=["0.0"], limit=1)
 #: Jobs that one message to a schedd acts on.
 ACT_PAGE = 2000
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from services.gateway.core import dashboard_rows
 from services.gateway.core.job_order import SortedJobs, fields
-from services.gateway.pool_client import PoolClient, Schedd
+from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
@@ -43,9 +43,9 @@ class JobSorter(SharesAnswers):
         totals: dict[str, int] = {}
         for one in schedds:
             ids = [place.job_id for place in places if place.schedd == one.name]
-            question = QueryJobs(ids=ids, projection=list(dashboard_rows.JOB_FIELDS), limit=limit)
-            if not ids:  # it tells its totals
-                question = QueryJobs(constraint="false", projection=["ProcId"], limit=1)
+            question = (
+                QueryJobs(ids=ids, projection=list(dashboard_rows.JOB_FIELDS), limit=limit) if ids else JOB_TOTALS
+            )
             answer = await self._pool.ask(one.inbox, question, JobPage, timeout=30.0)
             for name, number in answer.totals.items():
                 totals[name] = totals.get(name, 0) + number

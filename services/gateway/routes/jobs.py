@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
 import secrets
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
@@ -13,6 +13,7 @@ from starlette.responses import Response
 from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
 from services.gateway.core.rerun import NotAgain, again
+from services.gateway.pool_client import JOB_TOTALS
 from services.gateway.routes.context import (
     ACTED,
     AD_STREAM,
@@ -43,9 +44,6 @@ from shared.classad.ad import PRIVATE_OF_JOBS
 from shared.classad.expr import fold
 from shared.messages.queue import ActOnJobs, ImportJobs, JobPage, JobsImported, QueryJobs, SubmitJobs, Submitted
 from shared.users import same, whole
-
-#: A question about it is answered with the totals alone.
-NO_JOB: Final = "0.0"
 
 Owner = Annotated[
     str,
@@ -136,7 +134,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
         summed: dict[str, int] = {}
         for one in asked:
-            page = await context.pool.ask(one.inbox, QueryJobs(ids=[NO_JOB], limit=1), JobPage)
+            page = await context.pool.ask(one.inbox, JOB_TOTALS, JobPage)
             for status, count in page.totals.items():
                 less = 0 if managers else page.scheduler_totals.get(status, 0)
                 summed[status] = summed.get(status, 0) + count - less
