@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import stat
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from services.startd.core.run.job_launch import Measured
-from services.startd.exec.api import Launcher
+from services.startd.exec.api import Launcher, LauncherHost
+
+Found = TypeVar("Found")
 
 #: Of what a runtime or a monitor said at most so much is looked at, bytes.
 SAID = 65536
@@ -51,6 +56,44 @@ class ProcessBasedLauncher(Launcher):
 
     async def stop(self) -> None:
         """The process launcher is stopped by itself."""
+
+
+class ProbedLauncher(ProcessBasedLauncher, Generic[Found]):
+    """One whose program is tried at the start and when the configuration is read again. Found: what that tells."""
+
+    def __init__(self, host: LauncherHost) -> None:
+        assert host.processes is not None
+        self.host = host
+        self.processes = host.processes
+        self.found: Found | None = None  # None: not tried yet
+        self._again = asyncio.Event()
+
+    @abstractmethod
+    async def probe(self) -> Found:
+        """Try the program."""
+
+    @abstractmethod
+    def log_found(self, found: Found) -> None:
+        """Something else was found than the last time."""
+
+    def again_s(self, found: Found) -> float | None:
+        """After how long it is tried again without being asked to; None: never."""
+        return None
+
+    def reread(self) -> None:
+        self._again.set()
+
+    async def watch(self) -> None:
+        while True:
+            self._again.clear()
+            found = await self.probe()
+            if found != self.found:
+                self.found = found
+                self.log_found(found)
+                self.host.changed()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.again_s(found)):
+                    await self._again.wait()
 
 
 def read_end(path: str, start: int) -> str:

@@ -6,7 +6,6 @@ What is added: the command line (`plan`), and what the slots say of the Java tha
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Final
 
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import Finished, Launch, Started
-from services.startd.exec.api import LOOPBACK, LauncherHost, LauncherKind
+from services.startd.exec.api import LOOPBACK, LauncherKind
 from services.startd.exec.java.plan import (
     PROPERTIES,
     JavaFound,
@@ -26,7 +25,7 @@ from services.startd.exec.java.plan import (
     read_java_settings,
     read_properties,
 )
-from services.startd.exec.process_based import ProcessBasedLauncher
+from services.startd.exec.process_based import ProbedLauncher
 from shared.classad import ClassAd
 from shared.subprocess_runner import ProgramFailed, clean_environment, run
 
@@ -35,15 +34,8 @@ TRY_S: Final = 30.0
 AGAIN_S: Final = 300.0
 
 
-class JavaLauncher(ProcessBasedLauncher):
+class JavaLauncher(ProbedLauncher[JavaFound]):
     processes_are = "started"
-
-    def __init__(self, host: LauncherHost) -> None:
-        assert host.processes is not None
-        self.host = host
-        self.processes = host.processes
-        self.found: JavaFound | None = None  # None: not tried yet
-        self._again = asyncio.Event()
 
     @property
     def rules(self) -> JavaSettings:
@@ -57,24 +49,15 @@ class JavaLauncher(ProcessBasedLauncher):
     def attributes(self, jobs: Sequence[ClassAd]) -> Mapping[str, object]:
         return java_attributes(self.rules, self.found)
 
-    def reread(self) -> None:
-        self._again.set()
+    async def probe(self) -> JavaFound:
+        return await probe(self.rules)
 
-    async def watch(self) -> None:
-        """Java is tried at the start, when the configuration is read again, and now and then while it does not work."""
-        while True:
-            self._again.clear()
-            found = await probe(self.rules)
-            if found != self.found:
-                self.found = found
-                if found.program or found.trouble:
-                    self.host.context.log.info("java", version=found.version, reason=found.trouble)
-                self.host.changed()
-            try:
-                async with asyncio.timeout(AGAIN_S if found.trouble else None):
-                    await self._again.wait()
-            except TimeoutError:
-                pass
+    def log_found(self, found: JavaFound) -> None:
+        if found.program or found.trouble:
+            self.host.context.log.info("java", version=found.version, reason=found.trouble)
+
+    def again_s(self, found: JavaFound) -> float | None:
+        return AGAIN_S if found.trouble else None
 
     # ---------------------------------------------------------------- a run
 

@@ -21,7 +21,7 @@ from typing import Any
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import Finished, Launch, Started
 from services.startd.exec.api import LauncherHost, LauncherKind
-from services.startd.exec.process_based import ProcessBasedLauncher, read_end
+from services.startd.exec.process_based import ProbedLauncher, read_end
 from services.startd.exec.vm.plan import (
     COMPLAINTS,
     OVERHEAD_MIB,
@@ -103,14 +103,10 @@ UP_S, LOOK_S = 30.0, 0.05
 KVM = "/dev/kvm"
 
 
-class VmLauncher(ProcessBasedLauncher):
+class VmLauncher(ProbedLauncher[MonitorFound]):
     def __init__(self, host: LauncherHost) -> None:
-        assert host.processes is not None
-        self.host = host
-        self.processes = host.processes
-        self.found: MonitorFound | None = None  # None: not tried yet
+        super().__init__(host)
         self.offline: Offline | None = None
-        self._again = asyncio.Event()
 
     @property
     def rules(self) -> VmSettings:
@@ -136,19 +132,12 @@ class VmLauncher(ProcessBasedLauncher):
         used = sum(int(memory) for job in jobs if isinstance(memory := job.eval("JobVMMemory"), int))
         return vm_attributes(self.rules, self.found, self.offline, used, len(jobs), self.host.memory_mib)
 
-    def reread(self) -> None:
-        self._again.set()
+    async def probe(self) -> MonitorFound:
+        """VMU-01, VMU-02, VMU-04, VMU-06."""
+        return await probe(self.rules)
 
-    async def watch(self) -> None:
-        """QEMU is tried at the start and when the configuration is read again (VMU-01, VMU-02, VMU-04, VMU-06)."""
-        while True:
-            self._again.clear()
-            found = await probe(self.rules)
-            if found != self.found:
-                self.found = found
-                self.host.context.log.info("vm", version=found.version, reason=found.trouble)
-                self.host.changed()
-            await self._again.wait()
+    def log_found(self, found: MonitorFound) -> None:
+        self.host.context.log.info("vm", version=found.version, reason=found.trouble)
 
     # ---------------------------------------------------------------- the start
 
