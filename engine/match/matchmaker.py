@@ -714,7 +714,8 @@ class Matchmaker:
             spared, used = self._spared_rows(match_list, rows, exempt), self._preempted_rows(rows, match_list.level)
             fits = budget.permits(weight[rows], spared, used)
             heavy, rows = heavy or not fits.all(), rows[fits]
-            several = takes.together(self.counters, rows[: n - took])
+            # There is room for the first, so one at least, however sums are rounded: this must come to an end.
+            several = max(1, takes.together(self.counters, rows[: n - took]))
             chosen = self._spend_on(match_list, rows[:several], budget, n - took, exempt)
             if len(chosen):
                 self._match_slots(open_request, chosen, match_list, takes)
