@@ -43,7 +43,7 @@ class NotAllowed(PermanentError):
 
 
 class MessageTooLarge(PermanentError):
-    """Larger than brokers take (shared/bus/topology.py, MAX_MESSAGE_BYTES): send it in parts."""
+    """Larger than such a message may be (`most_bytes` of its type): send it in parts."""
 
 
 class CallTimeout(RetryableError):

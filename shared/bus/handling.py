@@ -27,7 +27,7 @@ from shared.bus.api import (
 from shared.bus.outbox import Outbox
 from shared.bus.senders import GATEWAY, Arrival, Denied, Row, Senders, speaks_for_somebody
 from shared.bus.statements import Signer, digest_of
-from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue, role_of
+from shared.bus.topology import MAX_KEY_BYTES, ROLES, inbox_queue, role_of
 from shared.caller import CallerGone, Wait, awaited
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message, Person, pack_body
@@ -295,9 +295,9 @@ def saying(
 
 
 def _bounded(envelope: Envelope, data: bytes) -> bytes:
-    if len(data) > MAX_MESSAGE_BYTES:
+    if len(data) > (most := envelope.body.most_bytes):
         raise MessageTooLarge(
-            f"{envelope.body.type} has {len(data)} bytes, more than the {MAX_MESSAGE_BYTES} a message may have: "
+            f"{envelope.body.type} has {len(data)} bytes, more than the {most} that such a message may have: "
             "send it in parts"
         )
     return data

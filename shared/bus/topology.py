@@ -9,8 +9,6 @@ from typing import Final, Literal
 
 from shared.bus.api import Exchange
 
-#: RabbitMQ 4 refuses more by default (3.10: 128 MiB). Whoever has more to say says it in parts.
-MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 #: AMQP's own limit for routing keys and queue names.
 MAX_KEY_BYTES: Final = 255
 

@@ -17,7 +17,7 @@ from shared.bus.api import (
     Reject,
     RemoteFailure,
 )
-from shared.bus.topology import MAX_MESSAGE_BYTES, inbox_queue
+from shared.bus.topology import inbox_queue
 from shared.caller import CallerGone, check_caller
 from shared.errors import RetryableError
 from shared.messages import Ack, Envelope, Failure
@@ -750,7 +750,7 @@ async def test_discarded_letter_is_gone(pool):
 
 async def test_message_too_large_is_refused_before_it_is_sent(pool):
     bus = await pool.bus("schedd.ap1")
-    big = Reschedule(by="x" * MAX_MESSAGE_BYTES)
+    big = Reschedule(by="x" * Reschedule.most_bytes)
     with pytest.raises(MessageTooLarge, match="in parts"):
         await bus.publish(Exchange.ADS, "x", big)
     with pytest.raises(MessageTooLarge):

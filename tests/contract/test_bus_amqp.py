@@ -16,10 +16,11 @@ from shared.messages.ads import SendAds
 from shared.messages.claims import Alive, AliveReply
 from shared.messages.events import JobRemoved
 from shared.messages.flows import EVERY, REQUESTS
+from shared.messages.negotiation import Reschedule
 from tests.contract.bus_amqp import AmqpPool
 from tests.contract.bus_pool import ANYBODY, RETRY
 from tests.contract.test_bus import Catch, dead, heartbeat, invalidate, lost
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.servers
 
@@ -46,6 +47,24 @@ async def test_facts_of_who_is_cancelled_do_not_wait_for_the_next_word(pool):
         task.cancel()
     assert any(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*saying, return_exceptions=True))
     await eventually(lambda: {envelope.body.at for envelope in heard.envelopes} == set(range(50)), what="all of them")
+
+
+async def test_a_large_message_of_who_is_cancelled_leaves_its_channel_whole(pool):
+    """It goes out in pieces, and others have their turn in between: what comes next on the channel comes behind it."""
+    sender, listener, heard = await pool.bus("gateway.a"), await pool.bus("schedd.ap"), Catch()
+    await listener.serve("schedd.ap", heard)
+    link, large = sender._publisher.current, "x" * 4_000_000
+    for turns in (1, 2, 3, 10, 25):
+        for way in (sender.call, sender.send):
+            sending = asyncio.create_task(way("schedd.ap", Reschedule(by=large)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            assert await sender.call("schedd.ap", Reschedule(by="y"), timeout=PATIENCE_S) == Ack()
+    assert sender._publisher.current is link
+    assert link.usable
+    assert {len(body.by) for body in heard.bodies} == {1, len(large)}
 
 
 @pytest.mark.parametrize("waits_for", ["negotiator.cm", "negotiator.active"])

@@ -245,7 +245,8 @@ MENDS: tuple[Mend, ...] = (
         "seal-of-dead-letters",
         "a message that is put back has no more rights than it had",
         "shared/bus/amqp/bus.py",
-        "if not self._publisher.seal.fits(delivery.seal, delivery.came_to, delivery.publisher, delivery.data):",
+        "if not self._publisher.seal.fits(delivery.seal, delivery.came_to, delivery.publisher, "
+        "await delivery.digest()):",
         "if False:",
         f"{_SENDERS}::test_orders_to_a_machine_come_from_gateways_and_not_by_the_way_of_dead_letters",
     ),

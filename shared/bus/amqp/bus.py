@@ -511,7 +511,7 @@ class AmqpBus:
     async def _reopen(self, delivery: Delivery) -> Outcome:
         """Handle a dead letter of ours that was put back: as what it was, from whom it came then, by whoever consumes
         the queue it came from."""
-        if not self._publisher.seal.fits(delivery.seal, delivery.came_to, delivery.publisher, delivery.data):
+        if not self._publisher.seal.fits(delivery.seal, delivery.came_to, delivery.publisher, await delivery.digest()):
             return Outcome(
                 dead=f"put back by {delivery.user_id!r}, and nobody vouches for who published it: {self.sender} did "
                 f"not bury it, or lost its seal since ({delivery.buried_by!r} did, as it says); discard it"

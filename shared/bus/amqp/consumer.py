@@ -177,7 +177,7 @@ class Consumer:
         health.redelivered += delivery.again
         try:
             if delivery.uncounted:
-                delivery.deliveries = self._publisher.redelivered.again(delivery.data)
+                delivery.deliveries = self._publisher.redelivered.again(await delivery.digest())
             take = self._reopen if delivery.seal and self._reopen is not None else self.handle
             outcome = await take(delivery)
             if session is not self._session or outcome.later:
@@ -185,7 +185,7 @@ class Consumer:
             if outcome.dead or outcome.answer is not None:
                 await self._settle(session.link, delivery, outcome)
             if delivery.uncounted:
-                self._publisher.redelivered.done(delivery.data)
+                self._publisher.redelivered.done(await delivery.digest())
         except (LinkLost, Refused, RoostError) as error:
             session.link.fail(f"could not settle a message of {self.queue.name}: {error}")
             return
@@ -203,7 +203,8 @@ class Consumer:
             )
             await link.publish_plain("", delivery.reply_to, data, properties)
         if outcome.dead:
-            about = headers(delivery, self._private_name, outcome.dead, by=out.sender, now=out.now(), seal=out.seal)
+            now = out.now()
+            about = await headers(delivery, self._private_name, outcome.dead, by=out.sender, now=now, seal=out.seal)
             properties = out.properties(out.new_id(), type_of(delivery.data), durable=True, headers=about)
             await out.publish_durable(Exchange.DEAD, "", delivery.data, properties)
             out.health.dead_lettered += 1

@@ -14,7 +14,7 @@ from shared.messages.base import type_of
 MAX_REASON = 2000
 
 
-def headers(delivery: Delivery, source: str, reason: str, *, by: str, now: float, seal: Seal) -> dict[str, Any]:
+async def headers(delivery: Delivery, source: str, reason: str, *, by: str, now: float, seal: Seal) -> dict[str, Any]:
     """What a dead letter says of itself; its body is the message as it came. source: the queue it came from, as it was
     subscribed to; now: seconds since 1970; by: the sender of whoever could not take it, whose `seal` it is."""
     # One that came back and dies again stays under the seal that it has: it is the same message, from the same
@@ -23,7 +23,7 @@ def headers(delivery: Delivery, source: str, reason: str, *, by: str, now: float
         publisher, queue, sealed, by = delivery.publisher, delivery.came_to, delivery.seal, delivery.buried_by
     else:
         publisher, queue = delivery.user_id, source
-        sealed = seal.of(queue, publisher, delivery.data)
+        sealed = seal.of(queue, publisher, await delivery.digest())
     return {
         "publisher": publisher,
         "seal": sealed,

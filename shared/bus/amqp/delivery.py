@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.bus.amqp.link import DeliveredMessage
+from shared.bus.statements import digest_of
 from shared.bus.topology import Queue
 
 #: Headers of a dead letter that was put back into the queue it came from: whose reader buried it (a sender), whom the
@@ -41,6 +42,10 @@ class Delivery:
     came_to: str  # of such a letter: the queue it came from
     buried_by: str  # of such a letter: the sender who could not take it
     tells_end: bool  # its caller says when it waits no longer
+
+    async def digest(self) -> bytes:
+        """SHA-256 of the message."""
+        return await digest_of(self.data)
 
     @property
     def waits_s(self) -> float | None:

@@ -36,6 +36,7 @@ from pamqp.commands import Queue as QueueMethods
 from yarl import URL
 
 from shared.backoff import Backoff
+from shared.bus.amqp.pieces import Pieces, publish
 from shared.bus.api import BusUnavailable, Exchange, NobodyThere
 from shared.bus.handling import explain
 from shared.bus.topology import KINDS, Queue, standing_queues
@@ -213,6 +214,8 @@ class Link:
         confirming = await self.channel("publishing", confirms=True)
         plain = await self.channel("transient publishing")
         calling = await self.channel("calls", confirms=True)
+        for one in (confirming, plain, calling):
+            Pieces.of(one)
         if self._answered is not None:
             await self._take_answers(calling, self._answered)
         self.confirming, self.plain, self.calling = confirming, plain, calling
@@ -308,28 +311,12 @@ class Link:
         self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False
     ) -> None:
         """Return when the broker has it safely. Raises NobodyThere, NotStored, LinkLost, Refused."""
-        await guarded(
-            self.confirming.basic_publish(
-                data,
-                exchange=exchange,
-                routing_key=key,
-                properties=properties,
-                mandatory=mandatory,
-                wait=False,
-            )
-        )
+        await guarded(publish(self.confirming, data, exchange, key, properties, mandatory=mandatory))
 
     async def publish_plain(self, exchange: str, key: str, data: bytes, properties: Basic.Properties) -> None:
         self._unconfirmed += 1
-        await guarded(
-            self.plain.basic_publish(
-                data,
-                exchange=exchange,
-                routing_key=key,
-                properties=properties,
-                wait=self._unconfirmed % DRAIN_EVERY == 0 or len(data) > 65536,
-            )
-        )
+        wait = self._unconfirmed % DRAIN_EVERY == 0 or len(data) > 65536
+        await guarded(publish(self.plain, data, exchange, key, properties, wait=wait))
 
     async def settled(self) -> None:
         """Returns when the broker has taken all that was published plainly before: it does what a channel asks in
@@ -338,16 +325,7 @@ class Link:
 
     async def request(self, key: str, data: bytes, properties: Basic.Properties) -> None:
         """Publish a request. Raises like publish_confirmed."""
-        await guarded(
-            self.calling.basic_publish(
-                data,
-                exchange=Exchange.RPC,
-                routing_key=key,
-                properties=properties,
-                mandatory=True,
-                wait=False,
-            )
-        )
+        await guarded(publish(self.calling, data, Exchange.RPC, key, properties, mandatory=True))
 
     async def receive_answers(self, callback: Callable[[DeliveredMessage], None]) -> None:
         """RabbitMQ's direct reply-to: answers come on the channel the requests are published on."""

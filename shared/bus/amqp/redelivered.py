@@ -6,7 +6,6 @@ publishes a message again is believed to be its sender by nobody."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
 from pathlib import Path
@@ -33,20 +32,21 @@ class Redelivered:
         self._path = path
         self._counts: OrderedDict[str, int] | None = None
 
-    def again(self, data: bytes) -> int:
-        """This message came again: how often it did so by now."""
+    def again(self, digest: bytes) -> int:
+        """The message with this SHA-256 came again: how often it did so by now. Of the whole message: whoever publishes
+        one gives it any id."""
         counts = self._read()
-        name = _name(data)
+        name = digest.hex()
         counts[name] = counts.pop(name, 0) + 1
         while len(counts) > MOST:
             counts.popitem(last=False)
         self._write(counts)
         return counts[name]
 
-    def done(self, data: bytes) -> None:
+    def done(self, digest: bytes) -> None:
         """It will not come again. Written with the next one that does."""
         if self._counts:
-            self._counts.pop(_name(data), None)
+            self._counts.pop(digest.hex(), None)
 
     def _read(self) -> OrderedDict[str, int]:
         if self._counts is None:
@@ -76,8 +76,3 @@ class Redelivered:
 
     def _note(self, error: Exception) -> None:
         structlog.stdlib.get_logger().warning("redelivered_not_kept", file=str(self._path), reason=str(error))
-
-
-def _name(data: bytes) -> str:
-    """Of the whole message: whoever publishes one gives it any id."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()

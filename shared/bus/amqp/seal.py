@@ -35,13 +35,14 @@ class Seal:
         self._path = path
         self._key = b""
 
-    def of(self, queue: str, user: str, data: bytes) -> str:
-        """The seal of a message that came to a queue from a user of the broker. The first one makes the key's file."""
+    def of(self, queue: str, user: str, digest: bytes) -> str:
+        """The seal of a message that came to a queue from a user of the broker. digest: SHA-256 of the message. The
+        first one makes the key's file."""
         text = b"".join(len(part).to_bytes(4, "big") + part for part in (queue.encode(), user.encode()))
-        return hmac.new(self._secret(), text + hashlib.sha256(data).digest(), hashlib.sha256).hexdigest()
+        return hmac.new(self._secret(), text + digest, hashlib.sha256).hexdigest()
 
-    def fits(self, seal: str, queue: str, user: str, data: bytes) -> bool:
-        return hmac.compare_digest(seal.encode(), self.of(queue, user, data).encode())
+    def fits(self, seal: str, queue: str, user: str, digest: bytes) -> bool:
+        return hmac.compare_digest(seal.encode(), self.of(queue, user, digest).encode())
 
     def _secret(self) -> bytes:
         if not self._key:
