@@ -1,6 +1,7 @@
 """Hostile inputs to a real pool, by family, and what they did: `python -m bench.security`.
 
-    python -m bench.security [--count 1000000] [--minutes M] [--seed S] [--family bus ...] [--json FILE] [--found DIR]
+    python -m bench.security [--count 1000000] [--minutes M] [--seed S] [--family bus ...] [--large SHARE] [--json FILE]
+                             [--found DIR]
 
 The pool's daemons are processes on a RabbitMQ and a Redis of the run's own, each with a user of the broker of its own,
 and a gateway that signs. Counted are crashes (a daemon that ended, a handler that failed, an answer 5xx or `internal`,
@@ -57,8 +58,12 @@ NICE: Final = 10
 class Run:
     """One run. Every family has a worker; they share the pool."""
 
-    def __init__(self, pool: HostilePool, seed: int, families: Sequence[str], count: int, minutes: float) -> None:
+    def __init__(
+        self, pool: HostilePool, seed: int, families: Sequence[str], count: int, minutes: float, large: float = 0.0
+    ) -> None:
+        """large: the share of messages of the bus with a text of megabytes."""
         self.pool = pool
+        self.large = large
         self.seed = seed
         self.tallies = {family: Tally() for family in families}
         self._readers = texts.Readers()
@@ -117,7 +122,7 @@ class Run:
 
     async def _bus(self, tally: Tally) -> None:
         attackers = {user: Attacker(self.pool.url_of(user), tally, bus.judge) for user in bus.ATTACKERS}
-        maker, first = bus.Maker(), 0
+        maker, first = bus.Maker(self.large), 0
         try:
             for attacker in attackers.values():
                 await attacker.start()
@@ -229,6 +234,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.0, help="at most so long; 0: until all are sent")
     parser.add_argument("--seed", type=int, help="of the dice; none: another one in every run")
     parser.add_argument("--family", choices=FAMILIES, nargs="+", default=list(FAMILIES))
+    parser.add_argument("--large", type=float, default=0.0, help="share of large messages on the bus, 0 to 1")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--found", type=Path, help="a directory for the inputs of what was found")
     options = parser.parse_args()
@@ -238,7 +244,7 @@ def main() -> int:
         pool = HostilePool(Path(place) / "pool", stack)
         pool.open()
         os.nice(NICE)
-        run, began = Run(pool, seed, options.family, options.count, options.minutes), time.perf_counter()
+        run, began = Run(pool, seed, options.family, options.count, options.minutes, options.large), time.perf_counter()
         asyncio.run(run.whole())
         figures = report(run, time.perf_counter() - began)
     stories: dict[str, int] = {}

@@ -40,27 +40,30 @@ BY_RIGHT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: Bytes that fill a large message.
 LARGE: Final = (100_000, 1_000_000, 4_000_000)
+LARGEST: Final = (1_000_000, 4_000_000, 15_000_000)
 
 
 class Maker:
-    """Makes inputs. It remembers some, to send them again."""
+    """Makes inputs. It remembers some, to send them again. large: the share of messages with a text of megabytes,
+    besides the usual few."""
 
-    def __init__(self) -> None:
+    def __init__(self, large: float = 0.0) -> None:
+        self._large = large
         self._before: deque[Case] = deque(maxlen=50)
 
     def make(self, dice: Dice) -> Case:
         if self._before and dice.random() < 0.05:
             case = dict(dice.choice(self._before))
             return case | ({"user": dice.choice(ATTACKERS)} if dice.random() < 0.5 else {})
-        case = made(dice)
+        case = made(dice, self._large)
         if not allowed(case) and dice.random() < 0.8:  # the broker's work, and a new channel each
-            case = made(dice)
+            case = made(dice, self._large)
         if len(case["data"]) < 20_000:
             self._before.append(case)
         return case
 
 
-def made(dice: Dice) -> Case:
+def made(dice: Dice, large: float = 0.0) -> Case:
     """A message, to somewhere."""
     user = dice.choice(ATTACKERS)
     role = user.partition(".")[0]
@@ -70,7 +73,7 @@ def made(dice: Dice) -> Case:
     # Mostly who it is; else somebody else.
     sender = user if dice.random() < 0.7 else dice.choice((*DAEMONS, *ATTACKERS, "", values.some_text(dice)[:300]))
     case: Case = {"family": "bus", "user": user, "exchange": exchange, "key": key}
-    case |= {"data": text(_data(dice, kind, sender)), "type": kind}
+    case |= {"data": text(_data(dice, kind, sender, large)), "type": kind}
     if exchange in ("", Exchange.RPC) and dice.random() < 0.6:
         case["answer"] = True
     if dice.random() < 0.03:
@@ -119,7 +122,7 @@ def _home(inbox: str, dice: Dice) -> str:
     return dice.choice(named or list(DAEMONS))
 
 
-def _data(dice: Dice, kind: str, sender: str) -> bytes:
+def _data(dice: Dice, kind: str, sender: str, large: float) -> bytes:
     chance = dice.random()
     if chance < 0.02:
         return dice.randbytes(dice.randrange(300))
@@ -133,6 +136,8 @@ def _data(dice: Dice, kind: str, sender: str) -> bytes:
         body |= {field: value for field, value in named.items() if field in body}
     if chance < 0.06:
         body[dice.choice(list(body) or ["x"])] = values.deep(dice) if chance < 0.05 else "x" * dice.choice(LARGE)
+    if large and dice.random() < large:
+        body[dice.choice(list(body) or ["x"])] = "x" * dice.choice(LARGEST)
     envelope = {"v": 1, "type": kind, "tv": 1, "id": new_id_of(dice), "ts": values.real(dice), "sender": sender}
     envelope |= {"epoch": dice.choice((None, 0, 1, 2**63)), "trace": None, "body": body}
     if dice.random() < 0.1:

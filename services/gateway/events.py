@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Final
 
 from services.gateway.core.authorization import may_hear
+from services.gateway.told_events import Kept, Texts, Told
 from shared.bus.api import Bus
 from shared.cooperative import Yielder
 from shared.errors import RoostError
@@ -20,8 +20,9 @@ from shared.messages.base import Envelope
 from shared.messages.journal import INBOX, MOST_ROWS, AskEvents, JournalAnswer
 from shared.operations import Level
 
-KEPT = 5000
+#: Events that wait for one listener, and their bytes.
 BUFFER = 2000
+BUFFER_BYTES = 1 << 24
 #: Events that are written and sent in one go: each takes some 10 us.
 MOST_TOGETHER = 100
 #: Seconds without an event after which a listener gets Quiet instead.
@@ -49,10 +50,9 @@ class EventStream:
     of every event, quick and without failing."""
 
     def __init__(self, backfill: Backfill | None = None, watchers: Sequence[Callable[[Envelope], None]] = ()) -> None:
-        self._kept: deque[Envelope] = deque(maxlen=KEPT)
-        self._ids: set[str] = set()  # of these
+        self._kept = Kept()
         self._listeners: set[Listener] = set()
-        self._lines: OrderedDict[str, str] = OrderedDict()  # by id of the event
+        self._texts = Texts()
         self._backfill = backfill
         self._watchers = watchers
 
@@ -61,32 +61,21 @@ class EventStream:
         return len(self._listeners)
 
     async def on_event(self, envelope: Envelope) -> None:
-        if envelope.id in self._ids:
-            return  # its sender could not know whether the broker had passed it on
-        if len(self._kept) == KEPT:
-            self._ids.discard(self._kept[0].id)
-        self._kept.append(envelope)
-        self._ids.add(envelope.id)
+        told = self._kept.take(envelope)
+        if told is None:
+            return
         for watcher in self._watchers:
             watcher(envelope)
         for listener in self._listeners:
-            listener.offer(envelope)
+            listener.offer(told)
 
-    def text(self, envelope: Envelope) -> str:
-        """An event as JSON. Written once, however many listen."""
-        known = self._lines.get(envelope.id)
-        if known is None:
-            known = json.dumps(
-                {"type": envelope.body.type, "sender": envelope.sender, **envelope.body.model_dump(mode="json")}
-            )
-            self._lines[envelope.id] = known
-            if len(self._lines) > BUFFER:
-                self._lines.popitem(last=False)
-        return known
+    def text(self, told: Told) -> str:
+        """An event as JSON."""
+        return self._texts.of(told)
 
-    def line(self, envelope: Envelope) -> bytes:
+    def line(self, told: Told) -> bytes:
         """An event as server-sent events have it."""
-        return sse(envelope.id, envelope.body.type, self.text(envelope))
+        return sse(told.id, told.type, self.text(told))
 
     def follow(
         self,
@@ -103,20 +92,20 @@ class EventStream:
         token: the id of the token that listens; until: when it expires (s since 1970), 0: never."""
         following = Listener(self._listeners, patterns, level, token, until)
         if after:
-            missed, whole = self._since(after)
+            missed, whole = self._kept.since(after)
             if not whole:
                 following.gap = f"event {after[:64]} is not kept any more: some that came after it may be missing"
                 following.kept_from = missed[0].id if missed else ""
-            for envelope in missed:  # may overflow: then it reads these, and follows again after the last
-                following.offer(envelope)
+            for told in missed:  # may overflow: then it reads these, and follows again after the last
+                following.offer(told)
         self._listeners.add(following)
         return following
 
     def latest(self, patterns: list[str], limit: int, level: Level = Level.ADMINISTRATOR) -> list[tuple[str, str]]:
         """The newest kept events that `follow` with the same would have told, newest first: (id, JSON)."""
         wanted = Listener(set(), patterns, level)
-        newest = (envelope for envelope in reversed(self._kept) if wanted.wants(envelope.body.type))
-        return [(envelope.id, self.text(envelope)) for envelope in islice(newest, limit)]
+        newest = (told for told in self._kept.newest_first() if wanted.wants(told.type))
+        return [(told.id, self.text(told)) for told in islice(newest, limit)]
 
     async def before(self, following: Listener, after: str) -> Sequence[tuple[str, str, str]]:
         """What lies between the event with id `after` and the kept ones, from whoever keeps them longer: (id, type,
@@ -141,15 +130,6 @@ class EventStream:
             if listener.token in tokens:
                 listener.end("the token of this stream was changed or revoked: connect again")
 
-    def _since(self, after: str) -> tuple[list[Envelope], bool]:
-        """Kept events that came after the one with id `after`, and whether those are all; by time where that one is no
-        longer kept."""
-        kept = list(self._kept)
-        for position, envelope in enumerate(kept):
-            if envelope.id == after:
-                return kept[position + 1 :], True
-        return [envelope for envelope in kept if envelope.id > after], False
-
 
 def sse(ident: str, event: str, text: str) -> bytes:
     """One server-sent event; without an id it does not move the reader's place."""
@@ -173,7 +153,8 @@ class Listener:
         self._patterns = patterns
         self._known: dict[str, bool] = {}  # by type of event: there are some dozens, and patterns may be slow to match
         self._level = level
-        self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[Told | None] = asyncio.Queue()
+        self._bytes = 0  # of those in the queue
         self._overflow = False
         self._ended = ""
         self._yielder = Yielder()
@@ -190,13 +171,14 @@ class Listener:
             known = self._known[event] = chosen and may_hear(self._level, event)
         return known
 
-    def offer(self, envelope: Envelope) -> None:
-        if not self.wants(envelope.body.type):
+    def offer(self, told: Told) -> None:
+        if not self.wants(told.type):
             return
         # Once one is left out all are: what is in the buffer is then without a gap, and its last id resumes rightly.
-        self._overflow = self._overflow or self._queue.qsize() >= BUFFER
+        self._overflow = self._overflow or self._queue.qsize() >= BUFFER or self._bytes + told.size > BUFFER_BYTES
         if not self._overflow:
-            self._queue.put_nowait(envelope)
+            self._queue.put_nowait(told)
+            self._bytes += told.size
 
     def waiting(self) -> set[str]:
         """Ids of the events in its buffer."""
@@ -211,14 +193,15 @@ class Listener:
             self._ended = why
             self._queue.put_nowait(None)
 
-    def more(self) -> Iterator[Envelope]:
+    def more(self) -> Iterator[Told]:
         """What is there besides the event that came last, without waiting: to be sent with it. MOST_TOGETHER events at
-        most, and no more once others are due (some are a megabyte to write), who have their turn between two calls of
+        most, and no more once others are due (some are large to write), who have their turn between two calls of
         anext."""
         for _ in range(min(self._queue.qsize(), MOST_TOGETHER)):
             if self._ended or self._yielder.due():
                 return
             if (one := self._queue.get_nowait()) is not None:
+                self._bytes -= one.size
                 yield one
 
     def close(self) -> None:
@@ -227,12 +210,13 @@ class Listener:
     def __aiter__(self) -> Listener:
         return self
 
-    async def __anext__(self) -> Envelope | Quiet:
+    async def __anext__(self) -> Told | Quiet:
         await self._yielder.yield_if_due()  # a full buffer can be read, and sent, without ever waiting
         if self._ended:
             raise Ended(self._ended)
         if self._overflow and self._queue.empty():
-            raise Overflow(f"more than {BUFFER} events were waiting: follow again from the last id you saw")
+            many = f"{BUFFER} events or {BUFFER_BYTES >> 20} MiB"
+            raise Overflow(f"more than {many} were waiting: follow again from the last id you saw")
         try:
             async with asyncio.timeout(QUIET_S):
                 found = await self._queue.get()
@@ -240,6 +224,7 @@ class Listener:
             return Quiet()
         if found is None:
             raise Ended(self._ended)
+        self._bytes -= found.size
         return found
 
 

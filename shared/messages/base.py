@@ -63,10 +63,14 @@ class Message(BaseModel):
     #: Entries that a list or map of it may have, where they are fewer or more than usual; and values of the whole.
     most_entries: ClassVar[int] = MOST_ENTRIES
     most_values: ClassVar[int] = MOST_VALUES
+    #: Bytes that it may have, unpacked. RabbitMQ 4 refuses more by default; who has more to say says it in parts.
+    most_bytes: ClassVar[int] = LARGEST
 
 
 _REGISTRY: dict[tuple[str, int], type[Message]] = {}
-_MOST_OF: dict[str, int] = {}  # values of a message of that type, of any version
+#: Of messages by type, the most that any version may have: values, and bytes.
+_MOST_OF: dict[str, int] = {}
+_MOST_BYTES_OF: dict[str, int] = {}
 
 
 def message(cls: M) -> M:
@@ -76,6 +80,7 @@ def message(cls: M) -> M:
         raise TypeError(f"{cls.__name__}: type {cls.type!r} version {cls.version} is empty or taken")
     _REGISTRY[key] = cls
     _MOST_OF[cls.type] = max(cls.most_values, _MOST_OF.get(cls.type, 0))
+    _MOST_BYTES_OF[cls.type] = max(cls.most_bytes, _MOST_BYTES_OF.get(cls.type, 0))
     return cls
 
 
@@ -123,7 +128,8 @@ class Envelope:
     """A message with its bearings: who sent it, when, and in which epoch of the active negotiator.
 
     statement: what a gateway says of a person, signed (shared.bus.statements). person: who that is, once believed.
-    content: the body as it came, of a message with a statement: that is what was signed."""
+    content: the body as it came, of a message with a statement: that is what was signed. size: bytes of a message that
+    came, unpacked."""
 
     body: Message
     sender: str = ""
@@ -134,6 +140,7 @@ class Envelope:
     statement: dict[str, Any] | None = None
     person: Person | None = None
     content: bytes | memoryview = b""
+    size: int = field(default=0, compare=False)
 
     def pack(self, packed_body: bytes | None = None) -> bytes:
         """packed_body: what `pack_body` gives, where that is known already."""
@@ -197,6 +204,7 @@ class Envelope:
                 # Strict: "1" is no number. As a text it could be one of more than 64 bits, which no journal takes.
                 body=kind.model_validate(raw.get("body"), strict=True),
                 content=_packed_body(plain) if raw.get("statement") is not None else b"",
+                size=len(plain),
                 **{key: raw[key] for key in _BEARINGS if key in raw},
             )
         except ValidationError as error:
@@ -233,11 +241,14 @@ def pack_body(body: Message) -> bytes:
 
 
 def _read(data: bytes) -> Any:
-    """What msgpack bytes say. Raises ValueError for more values than a message of that type may have, where possible
-    before there is an object for each, and msgpack's own errors."""
+    """What msgpack bytes say. Raises ValueError for more bytes or values than a message of that type may have, where
+    possible before there is an object for each, and msgpack's own errors."""
     if len(data) <= UNCOUNTED:
         return msgpack.unpackb(data, strict_map_key=False)
-    most = left = _MOST_OF.get(_claimed(data), MOST_VALUES)
+    kind = _claimed(data)
+    if len(data) > (most_bytes := _MOST_BYTES_OF.get(kind, LARGEST)):
+        raise ValueError(f"{kind} of {len(data)} bytes; at most {most_bytes} are taken: send it in parts")
+    most = left = _MOST_OF.get(kind, MOST_VALUES)
 
     def take(found: Any, weight: int = 0) -> Any:
         nonlocal left

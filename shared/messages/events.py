@@ -18,6 +18,7 @@ class Event(Message):
     """Base of all facts. `at` is seconds since 1970 by the clock of the daemon that saw it happen."""
 
     kept: ClassVar[bool] = True
+    most_bytes: ClassVar[int] = 1 << 23  # everybody reads them
 
     at: float
 

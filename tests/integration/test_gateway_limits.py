@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import collections
 import contextlib
 import dataclasses
 import json
@@ -14,6 +13,7 @@ import pytest
 
 from roost import AsyncClient, Client
 from roost.errors import ClientError
+from services.gateway import told_events
 from services.gateway.auth import tokens
 from services.gateway.daemon import Gateway
 from shared.bus.memory import MemoryBus
@@ -222,6 +222,7 @@ def test_events_of_administrators_are_told_to_them_only(pool, token):
 
 def test_who_was_away_for_long_goes_on_from_the_journal(pool, monkeypatch):
     """The gateway keeps the last ones; what is older comes from the journal, on the same stream and in order."""
+    monkeypatch.setattr(told_events, "KEPT", 3)
     with pool.client() as client:
         for number in range(12):
             client.set_priority(f"long{number}@x", "factor", 5.0)
@@ -232,8 +233,6 @@ def test_who_was_away_for_long_goes_on_from_the_journal(pool, monkeypatch):
 
         wait_until(lambda: len(recorded()) == 12, what="the journal to have them")
         third = next(one["id"] for one in recorded() if one["submitter"] == "long2@x")
-        events = pool.runner("gateway").daemon.events
-        monkeypatch.setattr(events, "_kept", collections.deque(list(events._kept)[-3:], maxlen=3))
         line, status = open_stream(pool, pool.token, f"type=accountant.changed&after={third}")
         with contextlib.closing(line):
             assert status == 200

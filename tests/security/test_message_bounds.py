@@ -8,7 +8,8 @@ import msgpack
 import pytest
 
 from shared.messages import catalogue
-from shared.messages.base import A_MAP, MOST_VALUES, BadMessage, Envelope, type_of
+from shared.messages.base import A_MAP, MOST_VALUES, BadMessage, Envelope, Message, type_of
+from shared.messages.events import Event
 from tests.security.processor_time import SILENCE_S, cost
 
 KINDS = sorted(catalogue().values(), key=lambda kind: (kind.type, kind.version))
@@ -87,6 +88,19 @@ def test_reading_or_refusing_the_largest_holds_no_loop(what):
 
     assert cost(read) < SILENCE_S
     assert cost(lambda: type_of(LARGE[what])) < SILENCE_S
+
+
+@pytest.mark.parametrize("kind", [catalogue()["queue.act", 1], catalogue()["job.removed", 1]])
+def test_so_is_a_message_of_too_many_bytes_before_it_is_read(kind):
+    data = packed(kind, {"elsewhere": "x" * kind.most_bytes})
+    with pytest.raises(BadMessage, match=f"{kind.type} of {len(data)} bytes; at most {kind.most_bytes} are taken"):
+        Envelope.unpack(data)
+
+
+def test_events_which_everybody_reads_have_fewer():
+    events = [kind.most_bytes for kind in KINDS if issubclass(kind, Event)]
+    assert len(events) > 20
+    assert set(events) == {Event.most_bytes} == {Message.most_bytes // 2}
 
 
 def test_the_largest_that_are_taken_are_read():

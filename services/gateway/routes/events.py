@@ -78,13 +78,13 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
                     yield sse(ident, event, text)
                 if following.gap:
                     yield sse("", "gap", json.dumps(following.gap))
-                async for envelope in following:
+                async for told in following:
                     if expired(context, following):
                         raise Ended("the token of this stream has expired")
-                    if isinstance(envelope, Quiet):
+                    if isinstance(told, Quiet):
                         yield b": quiet\n\n"
                     else:
-                        yield b"".join(map(context.events.line, chain((envelope,), following.more())))
+                        yield b"".join(map(context.events.line, chain((told,), following.more())))
             except Overflow as error:
                 yield sse("", "overflow", json.dumps(str(error)))
             except Ended as error:
@@ -218,14 +218,14 @@ async def _tell(socket: WebSocket, context: RouteContext, following: Listener, i
         await send(message(ident, event, text))
     if following.gap:
         await send(json.dumps({"gap": following.gap}))
-    async for envelope in following:
+    async for told in following:
         if expired(context, following):
             raise Ended("the token of this stream has expired")
-        if isinstance(envelope, Quiet):
+        if isinstance(told, Quiet):
             await send('{"quiet": true}')
             continue
-        for one in chain((envelope,), following.more()):
-            await send(message(one.id, one.body.type, stream.text(one)))
+        for one in chain((told,), following.more()):
+            await send(message(one.id, one.type, stream.text(one)))
 
 
 def message(ident: str, event: str, text: str) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from services.gateway.events import KEPT, EventStream, JournalBackfill, published
+from services.gateway.events import EventStream, JournalBackfill, published
+from services.gateway.told_events import KEPT
 from shared.bus.api import NobodyThere
 from shared.messages.base import Envelope
 from shared.messages.events import PriorityChanged

@@ -1,10 +1,13 @@
 import asyncio
+import json
 from itertools import chain
 
 import pytest
 
-from services.gateway.events import BUFFER, KEPT, EventStream, Listener, Overflow, Quiet, sse
+from services.gateway import told_events
+from services.gateway.events import BUFFER, BUFFER_BYTES, EventStream, Listener, Overflow, Quiet, sse
 from services.gateway.routes.events import told_before
+from services.gateway.told_events import KEPT, KEPT_BYTES, MOST_BYTES, MOST_TEXT
 from shared.messages.base import Envelope
 from shared.messages.events import PriorityChanged
 from tests.loop_meter import measured
@@ -16,7 +19,8 @@ def event(number: int) -> Envelope:
 
 
 async def fill(events: EventStream, count: int) -> list[Envelope]:
-    first = next(reversed(events._kept)).body.at + 1 if events._kept else 0
+    newest = next(events._kept.newest_first(), None)
+    first = newest.envelope.body.at + 1 if newest else 0
     made = [event(int(first) + n) for n in range(count)]
     for envelope in made:
         await events.on_event(envelope)
@@ -74,6 +78,75 @@ async def test_large_events_are_sent_without_silencing_the_gateway():
         body = PriorityChanged(at=number, submitter="u", what="factor", value=1.0, by="\u00e9" * 200_000)
         await events.on_event(Envelope(body, id=f"{number:032x}"))
     await check_sending(events, following, count)
+
+
+def large(number: int, text: str) -> Envelope:
+    """One that came in so many bytes, or more."""
+    body = PriorityChanged(at=number, submitter="u", what="factor", value=1.0, by=text)
+    return Envelope(body, "negotiator.a", id=f"{number:032x}", size=len(text.encode()))
+
+
+@pytest.mark.parametrize("text", ["x" * (MOST_BYTES + 1), "\0" * (MOST_TEXT // 6 + 1)], ids=["bytes", "json"])
+async def test_a_large_event_is_told_with_its_long_parts_cut(text):
+    """To write all of it would hold the loop; the next listener, and who comes back, gets as little."""
+    events = EventStream()
+    following = events.follow([])
+    await events.on_event(large(1, text))
+    told = await anext(following)
+    assert json.loads(events.text(told)) == {
+        "type": "accountant.changed",
+        "sender": "negotiator.a",
+        "at": 1.0,
+        "submitter": "u",
+        "what": "factor",
+        "value": 1.0,
+        "until": 0.0,
+        "by": text[:1000],
+        "cut": ["by"],
+    }
+    assert len(events.line(told)) < 7000
+    (again,) = events.latest([], 5)
+    assert again == (told.id, events.text(told))
+    following.close()
+
+
+async def test_the_largest_that_is_told_whole_is():
+    events = EventStream()
+    following = events.follow([])
+    await events.on_event(large(1, "x" * MOST_BYTES))
+    assert json.loads(events.text(await anext(following)))["by"] == "x" * MOST_BYTES
+    following.close()
+
+
+async def test_what_is_kept_and_waits_is_bounded_in_bytes():
+    events = EventStream()
+    following = events.follow([])
+    many = 2 * KEPT_BYTES // MOST_BYTES
+    text = "x" * (MOST_BYTES - 1000)
+    for number in range(many):
+        await events.on_event(large(number, text))
+    kept = list(events._kept.newest_first())
+    assert kept[0].id == f"{many - 1:032x}"
+    assert KEPT_BYTES - MOST_BYTES < sum(told.size for told in kept) <= KEPT_BYTES
+    assert len(events._kept._ids) == len(kept)
+    got = [(await anext(following)).size for _ in range(following._queue.qsize())]
+    assert BUFFER_BYTES - MOST_BYTES < sum(got) <= BUFFER_BYTES
+    with pytest.raises(Overflow, match="16 MiB"):
+        await anext(following)
+    following.close()
+    again = events.follow([], f"{many - 3:032x}")
+    assert await read(again, 2) == [f"{many - 2:032x}", f"{many - 1:032x}"]
+    again.close()
+
+
+async def test_what_is_written_once_for_all_is_bounded(monkeypatch):
+    monkeypatch.setattr(told_events, "WRITTEN", 5000)
+    events = EventStream()
+    await fill(events, 100)
+    for told in events._kept.newest_first():
+        events.text(told)
+    assert sum(map(len, events._texts._texts.values())) == events._texts._characters <= 5000
+    assert len(events._texts._texts) > 10
 
 
 async def check_sending(events: EventStream, following: Listener, count: int) -> None:
@@ -162,4 +235,4 @@ async def test_silence_is_told(monkeypatch):
     following = events.follow([])
     assert isinstance(await anext(following), Quiet)
     (made,) = await fill(events, 1)
-    assert await asyncio.wait_for(anext(following), 5) == made
+    assert (await asyncio.wait_for(anext(following), 5)).envelope == made

@@ -1,19 +1,20 @@
 """Events on their way to the database, which takes them or not."""
 
 import asyncio
+import json
 
 import pytest
 import sqlalchemy as sa
 import structlog
 
 from services.journal import recorder as module
-from services.journal.core.rows import rows_of
+from services.journal.core.rows import MOST_BYTES, rows_of
 from services.journal.recorder import Recorder
 from services.journal.store import EVENTS, Store, url_of
 from shared.bus.api import Reject
 from shared.daemon.clock import SystemClock
 from shared.messages.base import Ack, Envelope
-from shared.messages.events import JobRemoved
+from shared.messages.events import JobRemoved, StandingsTold, SubmitterStanding
 from tests.waiting import eventually
 
 NOW = 1_700_000_000.0
@@ -126,3 +127,23 @@ async def test_an_event_of_a_time_that_no_calendar_has_is_refused(recorder, at):
         await recorder.on_event(Envelope(JobRemoved(at=at, schedd="ap", job_id="1.0", owner="ada", reason="so")))
     assert recorder.recorded.newest == 0
     assert recorder.waiting == 0
+
+
+def test_a_large_event_is_recorded_with_its_long_parts_cut():
+    event = removed(7, "\0" * 2000).body
+    (row,) = rows_of(Envelope(event, "schedd.ap", size=MOST_BYTES + 1))["events"]
+    assert (row["cluster"], row["proc"], row["at"]) == (7, 0, event.at)
+    assert json.loads(row["body"]) == {**event.model_dump(mode="json"), "reason": "\0" * 1000, "cut": ["reason"]}
+    (whole,) = rows_of(Envelope(event, "schedd.ap", size=MOST_BYTES))["events"]
+    assert json.loads(whole["body"]) == event.model_dump(mode="json")
+
+
+def test_what_has_tables_of_its_own_is_recorded_of_a_large_event_too():
+    numbers = dict.fromkeys(SubmitterStanding.model_fields, 1.0)
+    standing = SubmitterStanding(**numbers | {"submitter": "u", "group": "g", "slots": 1})
+    by = {"negotiator": "cm", "epoch": 1, "cycle": 2, "pool": 1.0, "half_life": 1.0}
+    event = StandingsTold(at=5.0, **by, submitters=[standing] * 3, gone=["v"])
+    rows = rows_of(Envelope(event, "negotiator.a", size=MOST_BYTES + 1))
+    body = json.loads(rows["events"][0]["body"])
+    assert (body["submitters"], body["gone"], body["cut"]) == (3, [], ["gone"])
+    assert [row["name"] for row in rows["standings"]] == ["u", "u", "u", "v"]

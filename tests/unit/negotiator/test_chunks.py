@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from services.negotiator import schedd_client as module
 from services.negotiator.schedd_client import CHUNK_BYTES, CHUNK_ITEMS, Chunk, chunks
-from shared.bus.topology import MAX_MESSAGE_BYTES
 from shared.messages.base import Envelope
 from shared.messages.negotiation import Match, Matches, Rejection
 
@@ -63,5 +62,5 @@ def test_a_full_message_is_one_that_the_bus_takes():
     (part, *_) = chunks([large] * 5_000, [])
     message = Matches(negotiator="n", epoch=1, cycle=1, matches=list(part.matches))
     packed = Envelope(sender="negotiator.n", body=message).pack()
-    assert len(packed) <= CHUNK_BYTES + 10_000 < MAX_MESSAGE_BYTES
+    assert len(packed) <= CHUNK_BYTES + 10_000 < message.most_bytes
     assert module._size(large) * len(part.matches) >= len(packed) - 10_000
