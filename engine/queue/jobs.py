@@ -96,9 +96,10 @@ _PROTECTED: Final = """
     TransferOutQueued TransferOutStarted TransferOutFinished FirstJobMatchDate LastVacateTime NumJobStarts
     NumShadowStarts NumShadowExceptions NumJobMatches NumHolds NumHoldsByReason NumJobCompletions NumRestarts NumVacates
     NumVacatesByReason NumSystemHolds NumJobReconnects JobRunCount RemoteHost RemoteSlotID LastRemoteHost StartdAddr
-    StartdIpAddr LastRemoteWallClockTime RemoteWallClockTime CumulativeSlotTime CommittedTime CommittedSlotTime
-    CumulativeSuspensionTime CommittedSuspensionTime TotalSuspensions LastSuspensionTime RemoteUserCpu RemoteSysCpu
-    CumulativeRemoteUserCpu CumulativeRemoteSysCpu BytesSent BytesRecvd ExitCode ExitBySignal ExitSignal
+    StartdIpAddr RemotePool LastRemotePool LastRemoteWallClockTime RemoteWallClockTime CumulativeSlotTime
+    CommittedTime CommittedSlotTime CumulativeSuspensionTime CommittedSuspensionTime TotalSuspensions
+    LastSuspensionTime RemoteUserCpu RemoteSysCpu CumulativeRemoteUserCpu CumulativeRemoteSysCpu BytesSent BytesRecvd
+    ExitCode ExitBySignal ExitSignal
     ExitStatus TerminationPending HoldReason HoldReasonCode HoldReasonSubCode ReleaseReason RemoveReason
     LastHoldReason LastHoldReasonCode LastHoldReasonSubCode VacateReason AutoClusterId AutoClusterAttrs
     ShadowBday StageInStart StageInFinish StageOutStart StageOutFinish SpooledOutputFiles

@@ -71,7 +71,27 @@ class Identity:
     release: str
 
 
-def submitter_ad(who: Identity, name: str, count: Count, *, idle: int, weighted_idle: float) -> ClassAd:
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Runs of a submitter on slots of other pools than the one that reads the ad, and the weight of these slots."""
+
+    runs: int = 0
+    weight: float = 0.0
+
+    def plus(self, weight: float) -> Elsewhere:
+        """With one run more."""
+        return Elsewhere(self.runs + 1, self.weight + weight)
+
+
+def submitter_ad(
+    who: Identity,
+    name: str,
+    count: Count,
+    *,
+    idle: int,
+    weighted_idle: float,
+    elsewhere: Elsewhere = Elsewhere(),
+) -> ClassAd:
     """One submitter. idle: jobs that may start now (those whose last run is being torn down may not yet)."""
     return ClassAd(
         {
@@ -82,11 +102,11 @@ def submitter_ad(who: Identity, name: str, count: Count, *, idle: int, weighted_
             "MyAddress": who.inbox,
             "Machine": who.machine,
             "IdleJobs": idle,
-            "RunningJobs": count.running,
+            "RunningJobs": max(0, count.running - elsewhere.runs),
             "HeldJobs": count.of(JobStatus.HELD),
             "WeightedIdleJobs": _tidy(weighted_idle),
-            "WeightedRunningJobs": _tidy(max(0.0, count.weighted_running)),
-            "FlockedJobs": 0,
+            "WeightedRunningJobs": _tidy(max(0.0, count.weighted_running - elsewhere.weight)),
+            "FlockedJobs": elsewhere.runs,
             # Tells the negotiator of a new job also where the last one ran and ended so fast that no count differs.
             "JobsOffered": count.offered,
             "DaemonStartTime": who.start_time,

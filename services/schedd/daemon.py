@@ -1,7 +1,8 @@
 """The schedd: recovers the queue, serves its inbox, advertises, and runs its timers.
 
-`core` decides, `io` carries out: `submission`, `actions` and `queries` answer messages, `claims` turns matches into
-claims and keeps them alive, `runs` follows jobs on their slots, and `job_updates` carries out every change of a job.
+`core` decides, `io` carries out: `submission`, `actions` and `queries` answer messages, `queue_ads` tells of them,
+`claims` turns matches into claims and keeps them alive, `runs` follows jobs on their slots, and `job_updates` carries
+out every change of a job.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from engine.queue import late_materialization
 from engine.queue.autoclusters import Autoclusters
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import BadSubmit, Cluster, JobId, JobStatus, make_job, priority_of
-from engine.queue.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.core.acceptance import owner_of
 from services.schedd.core.claim import Claim
 from services.schedd.core.rights import may_act
@@ -33,11 +33,14 @@ from services.schedd.io.claims import Claims, Keepalive
 from services.schedd.io.credentials import CredentialStore
 from services.schedd.io.cron import ScheddCron
 from services.schedd.io.file_server import FileServer
+from services.schedd.io.flocking import Pools
 from services.schedd.io.imports import Imports
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.late_materialization import LateMaterialization
 from services.schedd.io.parallel_runs import ParallelRuns
+from services.schedd.io.pools_bus import as_bus, with_pools
 from services.schedd.io.queries import Queries, ResourceRequests, parse_ids
+from services.schedd.io.queue_ads import QueueAds
 from services.schedd.io.queue_db import SCHEMA, QueueDamaged, QueueDatabase, rows
 from services.schedd.io.runs import Runs
 from services.schedd.io.scheduler_universe import SchedulerUniverse
@@ -53,7 +56,6 @@ from shared.config import Config
 from shared.config.knobs import ScheddSettings
 from shared.cooperative import Yielder
 from shared.daemon import closed_files
-from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.epochs import check_possible
@@ -80,8 +82,6 @@ from shared.server_tls import ServerCertificate
 from shared.users import whole
 from shared.version import VERSION
 
-#: Counts that only go down, or move between running and held, are told this much later, many at a time.
-COALESCE_S: Final = 0.2
 #: Autocluster numbers are set aside in blocks, so that a restarted schedd never gives one out twice.
 BLOCK: Final = 100_000
 TIDY_EVERY_S: Final = 600.0
@@ -99,11 +99,15 @@ class Schedd(Daemon):
     keeps: ClassVar[Mapping[str, int]] = MappingProxyType({"job queue": SCHEMA})
     at_start: ClassVar[tuple[str, ...]] = (
         *("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*", "SCHEDD_CRON_*", "SEC_CREDENTIAL_DIRECTORY_OAUTH"),
+        *("FLOCK_TO", "ROOST_SCHEDD_FLOCK_DIRECTORY"),
     )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.settings = Settings.from_config(context.config)
+        rules, buses = self.settings.flocking, with_pools(context.bus)
+        if rules.pools:
+            context.bus = as_bus(buses)
         folder = Path(context.spool) / "schedd" / context.name
         self.queue = QueueDatabase(folder / "job_queue.db", self._on_full)
         self.table = JobTable(Autoclusters(significant=self.settings.significant))
@@ -117,6 +121,8 @@ class Schedd(Daemon):
             folder / "sandboxes",
             Invariants("schedd", context),
         )
+        demand_grew = self.updates.demand_grew
+        self.pools = Pools(context, buses, rules, self._on_request, demand_grew) if rules.pools else None
         self.parallel = ParallelRuns(self.updates)
         self.runs = Runs(self.updates, self.parallel)
         self.claims = Claims(self.updates, self.runs)
@@ -139,15 +145,6 @@ class Schedd(Daemon):
         self.checkpoint_cleanup = CheckpointCleanup(self.updates)
         self.cron = ScheddCron(context, self.updates.counts_changed.set)
         self.epochs: dict[str, int] = {}  # by shard: the highest seen
-        self._submitter_ads = Advertiser(context, "Submitter", subsystem="SCHEDD")
-        self._schedd_ads = Advertiser(context, "Scheduler", subsystem="SCHEDD")
-        self._identity = Identity(
-            schedd=context.name,
-            inbox=f"schedd.{context.name}",
-            machine=context.config.get("FULL_HOSTNAME") or context.name,
-            start_time=self._submitter_ads.start_time,
-            release=VERSION,
-        )
         self._answers: dict[type[Message], Answer] = {
             SubmitJobs: self._submit,
             ImportJobs: Imports(self.updates, self.submission).take,
@@ -168,6 +165,7 @@ class Schedd(Daemon):
         self.statistics = ScheddStatistics(
             context, self.updates, self.file_server, self.settings.statistics_window_s, self.claims.delayed_starts
         )
+        self.ads = QueueAds(self.updates, self.pools, self.file_server, self.statistics.attributes, self.cron)
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}
         self._recovered = asyncio.Event()  # claims of an earlier life are known: till then no question is answered
@@ -185,7 +183,7 @@ class Schedd(Daemon):
         self.file_server.url = self.runs.transfer_url = f"{scheme}://{_bracketed(self.settings.transfer_host)}:{port}"
         closed_files.tell(await self.updates.log.close_files(), self.context.log)
         await self.updates.log.recover(events)
-        await self.context.bus.serve(self._identity.inbox, self._on_request, prefetch=500)
+        await self.context.bus.serve(self.ads.inbox, self._on_request, prefetch=500)
         for claim in self._stored_claims:
             self.claims.recover(claim)
         self._stored_claims = []
@@ -200,8 +198,9 @@ class Schedd(Daemon):
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {
+            **({"flocking": self.pools.run()} if self.pools is not None else {}),
             "queue": self._watch_queue(),
-            "advertise": self._advertise(),
+            "advertise": self.ads.run(),
             "leases": self._keep_alive(),
             "scheduler-universe": self.scheduler_universe.run(),
             "idle-claims": self.claims.idle.run(),
@@ -226,12 +225,13 @@ class Schedd(Daemon):
             new, significant=now.significant, transfer_host=now.transfer_host, transfer_port=now.transfer_port
         )
         self.updates.reconfigure(self.settings)
+        if self.pools is not None:
+            self.pools.reconfigure(self.settings.flocking)
         self.cron.reread()
 
     async def drain(self) -> None:
         # Jobs run on, but nobody should negotiate with us or look for us meanwhile.
-        await self._submitter_ads.invalidate()
-        await self._schedd_ads.invalidate()
+        await self.ads.drain()
 
     def _on_full(self, reason: str) -> None:
         log = self.context.log
@@ -254,6 +254,9 @@ class Schedd(Daemon):
 
     def ready(self) -> str:
         return "" if self._ready else "the job queue to be read"
+
+    def troubles(self) -> list[str]:
+        return [] if self.pools is None else self.pools.troubles()
 
     # Recovery
 
@@ -433,6 +436,8 @@ class Schedd(Daemon):
         await self._check_epoch(asked.shard, asked.epoch)
         for rejection in asked.rejections:
             self._rejected(rejection.submitter, rejection.autocluster, rejection.reason)
+        if self.pools is not None:
+            self.pools.rejected(asked)
         begun = await self.claims.match(asked)
         self.context.log.info(
             "matches", cycle=asked.cycle, epoch=asked.epoch, matches=len(asked.matches), begun=sum(begun)
@@ -468,9 +473,7 @@ class Schedd(Daemon):
         return Ack()
 
     async def _send_ads(self, asked: SendAds) -> Message:
-        for my_type, advertiser in (("Submitter", self._submitter_ads), ("Scheduler", self._schedd_ads)):
-            if asked.my_type in ("", my_type):
-                advertiser.resend(asked)
+        self.ads.resend(asked)
         return Ack()
 
     # Tasks
@@ -481,46 +484,6 @@ class Schedd(Daemon):
         if self.updates.violation is not None:
             raise self.updates.violation
         raise QueueDamaged(f"{self.queue.path}: {self.queue.failed}")
-
-    async def _advertise(self) -> None:
-        """Submitter ads: at once when there is more to do, a little later for all else, and every interval."""
-        updates = self.updates
-        while True:
-            updates.demand_grew.clear()
-            updates.counts_changed.clear()
-            await self._publish()
-            await self.context.clock.sleep(min(self.settings.min_interval_s, self.settings.update_interval_s))
-            grew = asyncio.ensure_future(updates.demand_grew.wait())
-            changed = asyncio.ensure_future(updates.counts_changed.wait())
-            try:
-                done, _ = await asyncio.wait(
-                    (grew, changed), timeout=self.settings.update_interval_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                if done and grew not in done:
-                    await asyncio.wait((grew,), timeout=COALESCE_S)
-            finally:
-                for waiting in (grew, changed):
-                    waiting.cancel()
-                await asyncio.gather(grew, changed, return_exceptions=True)
-
-    async def _publish(self) -> None:
-        ads: dict[str, ClassAd] = {}
-        for name, count in list(self.table.counts.items()):
-            idle, weighted = self.table.demand(name)
-            if count.total:
-                ads[name] = submitter_ad(self._identity, name, count, idle=idle, weighted_idle=weighted)
-            else:
-                del self.table.counts[name]
-        await self._submitter_ads.publish(ads)
-        mine = schedd_ad(
-            self._identity,
-            self.table.counts.values(),
-            transfer_url=self.file_server.url,
-            max_jobs=self.settings.max_jobs_running,
-            extra=self.statistics.attributes(),
-        )
-        mine.update(self.cron.attributes())
-        await self._schedd_ads.publish({self.context.name: mine})
 
     async def _keep_alive(self) -> None:
         await self.keepalive.tell_all()

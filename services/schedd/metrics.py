@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from engine.queue.jobs import Shadow
+from services.schedd.core.flocking import pool_of
 from services.schedd.io.file_server import FileServer
 from services.schedd.io.job_updates import JobUpdates
 from shared.daemon.context import Context
@@ -93,7 +94,9 @@ class ScheddStatistics:
         told = self._base.attributes()
         told |= updates.runs.running(running)
         told |= updates.runs.histograms()
-        told["TotalFlockedJobs"] = 0
+        told["TotalFlockedJobs"] = sum(
+            claim.shadow is not None and bool(pool_of(claim.startd)) for claim in updates.claims.claims.values()
+        )
         told["NumJobStartsDelayed"] = self._delayed()
         told |= {"Autoclusters": updates.table.autoclusters.known, "NumPendingClaims": pending}
         if full := updates.queue.full:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+from services.schedd.core.flocking import POOL_NAME, Flocking
 from services.schedd.core.machine_attributes import MachineAttributes
 from services.schedd.core.policies import SystemPolicy, SystemRule
 from services.schedd.core.rights import Rights
@@ -80,6 +81,7 @@ class Settings:
     max_jobs_running: int = 10_000  # MAX_JOBS_RUNNING
     request_counts: bool = True  # USE_RESOURCE_REQUEST_COUNTS
     significant: tuple[str, ...] = ()  # SIGNIFICANT_ATTRIBUTES
+    flocking: Flocking = field(default_factory=Flocking)
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
@@ -145,6 +147,7 @@ class Settings:
             max_jobs_running=knobs.max_jobs_running,
             request_counts=(config.get("USE_RESOURCE_REQUEST_COUNTS") or "true").strip().lower() not in ("false", "f"),
             significant=knobs.significant_attributes,
+            flocking=_flocking(config, knobs),
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
             history=_history(config, knobs),
@@ -242,6 +245,22 @@ def _system_policy(config: Config, knobs: ScheddSettings) -> SystemPolicy:
 def _users(names: Iterable[str], uid_domain: str) -> tuple[str, ...]:
     """Users of a list. A bare name is the one of UID_DOMAIN, and of no other domain."""
     return tuple(whole(name, uid_domain) for name in names)
+
+
+def _flocking(config: Config, knobs: ScheddSettings) -> Flocking:
+    names = tuple(dict.fromkeys(knobs.flock_to))
+    for name in names:
+        if not POOL_NAME.fullmatch(name):
+            place, mend = config.origin("FLOCK_TO"), "name a pool by letters, digits, '.', '-' and '_'"
+            raise ConfigError([Problem(f"FLOCK_TO = {name[:100]}: that is no name of a pool", place, mend)])
+    return Flocking(
+        pools=names,
+        least=knobs.min_flock_level,
+        step=knobs.flock_increment,
+        after_s=knobs.roost_schedd_flock_after,
+        by_default=knobs.flock_by_default,
+        directory=_absolute(config, "ROOST_SCHEDD_FLOCK_DIRECTORY", knobs.roost_schedd_flock_directory),
+    )
 
 
 def _history(config: Config, knobs: ScheddSettings) -> HistoryFile:

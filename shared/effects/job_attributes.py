@@ -54,7 +54,6 @@ UNSET: Final = (
         "InitialWaitDuration JobMaterializeDate EpochWriteDate",
     ),
     Answer("the items of a factory's jobs are kept in the queue's database", "JobMaterializeItemsFile"),
-    Answer("jobs do not flock to other pools", "LastRemotePool RemotePool"),
     Answer("jobs run at execution points: RemoteUserCpu and RemoteSysCpu", "LocalSysCpu LocalUserCpu"),
     Answer("it says why a job was evicted, without a number of its own", "VacateReasonSubCode"),
     Answer("there are no job sets: batch_name groups jobs", "JobSetId JobSetName"),

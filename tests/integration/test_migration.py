@@ -100,7 +100,7 @@ CONFIG = """\
 ! JOB_QUEUE_LOG = $(SPOOL)/job_queue.log
 ! MAX_SCHEDD_LOG = 10000000
 ! SHADOW_LOG = $(LOG)/ShadowLog
-! FLOCK_TO = other.example
+! FLOCK_COLLECTOR_HOSTS = other.example
   DAGMAN_MAX_JOBS_IDLE = 1000
 """
 #: A macro of somebody's own is not told of, whatever its name.

@@ -33,10 +33,12 @@ from shared.bus.definitions import ADMINISTRATOR, definitions, password_hash
 from shared.bus.statements import signer_of
 from shared.bus.topology import ROLES, inbox_queue
 from shared.messages.base import Envelope, Person
+from shared.messages.negotiation import GetRequests, Match, Matches
 from shared.messages.registrar import AskIdentities, CreateJoinToken, Enroll, RevokeIdentity
 from tests import warm
 from tests.contract.test_bus import Catch
 from tests.processes import DaemonProcess, daemons
+from tests.scheddpool import USER, FakeStartd, Pool, slot_ad
 from tests.servers import Leashed, free_port
 from tests.waiting import PATIENCE_S, eventually, wait_until
 
@@ -447,3 +449,37 @@ def test_systemd_understands_the_units(tmp_path):
     paths = [tmp_path / name for name in texts]
     done = subprocess.run([program, "verify", *paths], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_a_schedd_flocks_with_an_identity_of_the_other_pool_until_that_is_revoked(world, tmp_path):
+    await asyncio.to_thread(world.create, "-role", "schedd", "-name", "ap")
+    await asyncio.to_thread(world.enroll, "schedd", "ap", True, str(tmp_path / "flock" / "other"))
+    startd = FakeStartd(None, "cm", connect(world.url("startd.cm"), "startd.cm"))
+    await startd.start()
+    negotiator = connect(world.url("negotiator.cm"), "negotiator.cm")
+    await negotiator.start()
+    knobs = {"FLOCK_TO": "other", "MIN_FLOCK_LEVEL": 1, "ROOST_SCHEDD_FLOCK_DIRECTORY": tmp_path / "flock"}
+    async with Pool(tmp_path / "home", **knobs) as home:
+        await eventually(lambda: not home.schedd.troubles(), what="the other pool")
+        await home.submit()
+        terms = {"negotiator": "cm", "epoch": 3, "cycle": 1}
+        asked = await negotiator.call("schedd.ap", GetRequests(submitters=[USER], **terms))
+        match = Match(
+            submitter=USER,
+            autocluster=asked.requests[USER][0].autocluster,
+            slot="slot1@cm",
+            startd=startd.inbox,
+            claim_id="<cm>#1#0#pslot",
+            slot_ad=slot_ad("slot1@cm").pack(),
+        )
+        await negotiator.call("schedd.ap", Matches(matches=[match], **terms))
+        await eventually(lambda: startd.activations, what="a run in the other pool")
+        assert (await startd.finish(startd.activations[0])).known
+        assert (await home.history())[0]["LastRemotePool"] == "other"
+
+        await asyncio.to_thread(world.roost, "identities", "revoke", "schedd.ap")
+        await eventually(home.schedd.troubles, what="the other pool to be told as away")
+        run = await home.run_one()
+        assert (await home.startd.finish(run)).known  # jobs at home go on
+    await startd.bus.stop()
+    await negotiator.stop()

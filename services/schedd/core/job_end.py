@@ -10,6 +10,7 @@ from engine.queue.jobs import ACTIVE, PROTECTED, Job, Shadow, full_ad
 from engine.queue.outcome import success_code
 from services.schedd.core import transfer_times
 from services.schedd.core.claim import Claim
+from services.schedd.core.flocking import pool_of
 from services.schedd.core.job_changes import JobEffect, LogEvent, Notify, PublishEvent, about, apply_event, requeue
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Action, CoolDown, Hold, after_exit
@@ -113,6 +114,8 @@ def on_slot(ad: ClassAd, claim: Claim) -> None:
     """Note on which slot the job runs."""
     ad["RemoteHost"] = claim.slot
     ad["StartdAddr"] = claim.startd
+    if pool := pool_of(claim.startd):
+        ad["RemotePool"] = pool
     slot_id = claim.slot_classad().eval("SlotID")
     if isinstance(slot_id, int):
         ad["RemoteSlotID"] = slot_id
@@ -221,7 +224,11 @@ def on_run_end(job: Job, claim: Claim, run: Shadow, ended: Ended) -> None:
     job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + had * claim.weight()
     if claim.granted:
         job.ad["LastRemoteHost"] = claim.slot
-    job.drop("RemoteHost", "RemoteSlotID", "StartdAddr", "ShadowBday", "RoostMatchedSlot")
+        if pool := pool_of(claim.startd):
+            job.ad["LastRemotePool"] = pool
+        else:
+            job.drop("LastRemotePool")
+    job.drop("RemoteHost", "RemoteSlotID", "RemotePool", "StartdAddr", "ShadowBday", "RoostMatchedSlot")
 
 
 # The end

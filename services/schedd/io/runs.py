@@ -14,7 +14,7 @@ from collections.abc import Callable
 from engine.queue.bucket import Key
 from engine.queue.claim_reuse import fits, next_job
 from engine.queue.jobs import ACTIVE, Job, JobStatus, Shadow, full_ad
-from services.schedd.core import job_end, job_launch_ad
+from services.schedd.core import flocking, job_end, job_launch_ad
 from services.schedd.core.claim import Claim, alive_s, lease_s
 from services.schedd.core.idle_claims import idle_s
 from services.schedd.core.job_states import JobEvent, Verdict
@@ -410,7 +410,10 @@ class Runs:
             job = self.table.at(key)
             if job.whole is not None:
                 return False  # nodes of a parallel job begin together
-            return fits(full_ad(self.updates.name, job, now), slot, now, claim.concurrency_limits)
+            ad = full_ad(self.updates.name, job, now)
+            if flocking.pool_of(claim.startd) and not self.updates.settings.flocking.wanted_by(ad, now):
+                return False
+            return fits(ad, slot, now, claim.concurrency_limits)
 
         while True:
             found = next_job(self.table.idle.get(claim.submitter), claim.fits, fit)

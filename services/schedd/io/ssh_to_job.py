@@ -4,6 +4,7 @@ to let in."""
 from __future__ import annotations
 
 from engine.queue.jobs import JobId
+from services.schedd.core.flocking import pool_of
 from services.schedd.core.rights import may_act
 from services.schedd.io.job_updates import JobUpdates
 from shared.bus.api import RemoteFailure
@@ -46,6 +47,8 @@ class SshToJob:
         if claim is None or claim.shadow is None:
             what = f"job {job_id}" if job_id.node < 0 else f"node {job_id.node} of job {job_id.cluster}.{job_id.proc}"
             raise RemoteFailure("conflict", f"{what} is not running")
+        if pool := pool_of(claim.startd):
+            raise RemoteFailure("conflict", f"job {job_id} runs in pool {pool}, where our gateways do not reach it")
         if self._asking >= AT_ONCE:
             raise RemoteFailure("busy", "too many visits begin at the moment: try again", retryable=True)
         wanted = StartVisit(

@@ -314,9 +314,14 @@ NONE: Final = (
     ),
     # ---------------------------------------------------------------- access point
     Answer(
-        "jobs do not flock to other pools: submit to them, naming the pool (ROOST_URL)",
-        "FLOCK_COLLECTOR_HOSTS FLOCK_FROM FLOCK_INCREMENT FLOCK_NEGOTIATOR_HOSTS FLOCK_TO FLOCK_BY_DEFAULT "
-        "MIN_FLOCK_LEVEL",
+        "FLOCK_TO names pools, and the identity that `roost enroll` brought from each (ROOST_SCHEDD_FLOCK_DIRECTORY) "
+        "says where its broker is",
+        "FLOCK_COLLECTOR_HOSTS FLOCK_NEGOTIATOR_HOSTS",
+        _SCHEDD,
+    ),
+    Answer(
+        "access points of other pools are let in by join tokens: roost enroll -create -role schedd -name NAME",
+        "FLOCK_FROM",
         _SCHEDD,
     ),
     Answer(

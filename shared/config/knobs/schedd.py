@@ -295,6 +295,30 @@ class ScheddSettings(ServerTlsSettings):
         least=1,
         meaning="for the removal of all checkpoints of a job at its checkpoint_destination; then it is tried again",
     )
+    flock_to: tuple[str, ...] = knob(
+        "FLOCK_TO", meaning="pools that jobs go to which find no slot in their own, in this order; restart to change"
+    )
+    min_flock_level: int = knob("MIN_FLOCK_LEVEL", "0", least=0, meaning="so many pools of FLOCK_TO are always asked")
+    flock_increment: int = knob(
+        "FLOCK_INCREMENT", "1", least=1, meaning="so many pools more are asked whenever there were too few slots"
+    )
+    flock_by_default: bool = knob(
+        "FLOCK_BY_DEFAULT", "true", meaning="jobs flock unless WantFlocking is false; else only where it is true"
+    )
+    roost_schedd_flock_after: float = knob(
+        "ROOST_SCHEDD_FLOCK_AFTER",
+        "10",
+        unit="s",
+        least=0,
+        meaning="jobs that wait so long make their submitter's flock to one step of pools more, whether or not a "
+        "negotiator said that it has no slot for them",
+    )
+    roost_schedd_flock_directory: str = knob(
+        "ROOST_SCHEDD_FLOCK_DIRECTORY",
+        "/etc/condor/flock",
+        meaning="directory with one for each pool of FLOCK_TO, where `roost enroll` put the schedd's identity in it; "
+        "restart to change",
+    )
     roost_schedd_max_spooled_mb: float = knob(
         "ROOST_SCHEDD_MAX_SPOOLED_MB",
         "10240",

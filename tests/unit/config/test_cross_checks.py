@@ -186,14 +186,14 @@ def test_knobs_that_nothing_goes_by_are_told_where_they_are_set(told):
 
 @spec("CFG-21")
 def test_knobs_that_no_daemon_of_ours_knows_are_told_by_those_whose_work_they_are_of(told):
-    text = "FLOCK_TO = other\nSTARTER_UPLOAD_TIMEOUT = 1\nSHADOW_LOCK =\nCCB_TIMEOUT = 5\nJAVA_MAXHEAP_ARGUMENT = 3\n"
+    text = "FLOCK_FROM = other\nSTARTER_UPLOAD_TIMEOUT = 1\nSHADOW_LOCK =\nCCB_TIMEOUT = 5\nJAVA_MAXHEAP_ARGUMENT = 3\n"
     assert [line for line, _ in told("SCHEDD", text)] == [1, 2, 4]
     assert [line for line, _ in told("STARTD", text)] == [2, 4, 5]
     assert [line for line, _ in told("COLLECTOR", text)] == [2, 4]
     message = dict(told("SCHEDD", text))[1]
-    assert (
-        message
-        == "FLOCK_TO has no effect: jobs do not flock to other pools: submit to them, naming the pool (ROOST_URL)"
+    assert message == (
+        "FLOCK_FROM has no effect: access points of other pools are let in by join tokens: roost enroll -create -role "
+        "schedd -name NAME"
     )
 
 

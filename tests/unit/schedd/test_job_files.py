@@ -107,6 +107,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_leads_nowhere(files, place):
     finally:
         stop.set()
         swapping.join()
+    seen.add(files.read("inner/deep", 0, 10))  # on a busy machine it may have been away at each try
     assert seen == {b"deep"}
     assert failed > 0
 
