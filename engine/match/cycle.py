@@ -70,35 +70,35 @@ class _Cycle:
         self.jobs = 0  # likewise
 
     def run(self, why: bool) -> Result:
-        matchmaker = self.matchmaker
+        matchmaker, use, matches = self.matchmaker, self.matchmaker.use, self.matchmaker.allocation.matches
         offered = int((matchmaker.arrays.open | matchmaker.arrays.held).sum())
         plans = negotiate_groups(
             self.tree,
             self.groups,
             self.snapshot.total_weight,
             self._demand(),
-            matchmaker.group_in_use,
+            use.group_in_use,
             self._serve,
             heaviest=matchmaker.heaviest(),
             last_remainder=self.snapshot.last_remainder,
         )
         return Result(
-            matches=tuple(matchmaker.matches.values()),
+            matches=tuple(matches.values()),
             rejections=rejections(matchmaker, plans) if why else (),
             offline=matched_offline(matchmaker, full_groups(matchmaker, plans)) if why else (),
             spins=self.spins,
-            considered=matchmaker.considered,
+            considered=matchmaker.finder.considered,
             shares={
-                name: Share(share.fraction, share.limit, matchmaker.given.get(name, 0.0))
+                name: Share(share.fraction, share.limit, use.given.get(name, 0.0))
                 for name, share in self.shares.items()
             },
             groups=plans,
             thrashing=find_thrashing(
-                self.snapshot.preempted, matchmaker.matches.values(), matchmaker.preempted_users, self.config, self.now
+                self.snapshot.preempted, matches.values(), use.preempted_users, self.config, self.now
             ),
             out_of_time=tuple(matchmaker.time_limits.exhausted),
             offered=offered,
-            preempted_users=matchmaker.preempted_users,
+            preempted_users=use.preempted_users,
             seconds=matchmaker.time_limits.seconds,
             dear=matchmaker.meter.dear if matchmaker.meter is not None else {},
         )
@@ -110,7 +110,7 @@ class _Cycle:
         for name in self.names:
             asked = told.get(name)
             if asked is None:
-                asked = self.matchmaker.in_use(name) + self.matchmaker.asked_weight(name)
+                asked = self.matchmaker.use.in_use(name) + self.matchmaker.asked_weight(name)
             demand[self.group_of[name]] = demand.get(self.group_of[name], 0.0) + asked
         for name, asked in told.items():
             if name not in self.group_of:
@@ -144,7 +144,7 @@ class _Cycle:
         return self.given
 
     def _is_below_floor(self, name: str) -> bool:
-        return self.matchmaker.in_use(name) < self.matchmaker.record(name).floor
+        return self.matchmaker.use.in_use(name) < self.matchmaker.use.record(name).floor
 
     def _spin(self, names: list[str], others: list[str], turn: GroupTurn, spin: int) -> tuple[list[str], list[str]]:
         """Divide the pie among these submitters and serve each, best first. Returns who of them still asks for more
@@ -160,18 +160,17 @@ class _Cycle:
         preemption, as a full group's members share it among themselves, but the slices do, and what all of them come
         to: who took too much by rounding, or has more since others were preempted, leaves less.
         """
-        matchmaker = self.matchmaker
+        matchmaker, use = self.matchmaker, self.matchmaker.use
+        lightest = matchmaker.finder.lightest
         pie = min(self.snapshot.total_weight, turn.quota)
         room = turn.limit - self.kept
-        parts = priorities.pie_fractions([*names, *others], matchmaker.eup)
-        parts_of_free = priorities.pie_fractions(names, matchmaker.eup) if others else parts
-        free = min(
-            matchmaker.arrays.free_weight(), room, max(0.0, self.snapshot.total_weight - matchmaker.all_in_use())
-        )
+        parts = priorities.pie_fractions([*names, *others], use.eup)
+        parts_of_free = priorities.pie_fractions(names, use.eup) if others else parts
+        free = min(matchmaker.arrays.free_weight(), room, max(0.0, self.snapshot.total_weight - use.all_in_use()))
 
         def due(name: str) -> float:
             """What a submitter may still take of the whole pool."""
-            return priorities.pie_slice_left(parts[name], pie, matchmaker.in_use(name), free_weight=free, spin=1)
+            return priorities.pie_slice_left(parts[name], pie, use.in_use(name), free_weight=free, spin=1)
 
         def of_free(name: str) -> float:
             """Of this, or besides, what it may take of slots that nobody has."""
@@ -180,8 +179,8 @@ class _Cycle:
             return priorities.pie_slice_left(parts_of_free[name], pie, 0.0, free_weight=free, spin=spin)
 
         if spin <= 1:
-            use = {name: (matchmaker.in_use(name), due(name)) for name in names}
-            names = priorities.best_first(names, matchmaker.eup, use)
+            had = {name: (use.in_use(name), due(name)) for name in names}
+            names = priorities.best_first(names, use.eup, had)
         if spin == 1:
             for name in others:
                 self.shares.setdefault(name, Share(parts[name], max(0.0, min(due(name), room)), 0.0))
@@ -190,7 +189,7 @@ class _Cycle:
             rest = sum(max(due(name), of_free(name)) for name in names) + sum(map(due, others))
         if spin > 1:
             unused_rest = sum(map(of_free, names))
-            others = [name for name in others if due(name) < matchmaker.lightest - TOLERANCE]
+            others = [name for name in others if due(name) < lightest - TOLERANCE]
         else:
             others = []
         still = []
@@ -198,7 +197,7 @@ class _Cycle:
             at_quota = self.kept >= turn.limit - TOLERANCE
             if at_quota and spin != 1:
                 return [], []
-            record, in_use = matchmaker.record(name), matchmaker.in_use(name)
+            record, in_use = use.record(name), use.in_use(name)
             unused = of_free(name)
             left = max(due(name), unused)
             if spin == 1 and name not in self.shares:
@@ -206,18 +205,18 @@ class _Cycle:
             unused = 0.0 if at_quota else max(0.0, min(unused, room, unused_rest))
             left = max(0.0, min(left, rest))
             if spin > 1:
-                left, unused = (0.0 if some < matchmaker.lightest - TOLERANCE else some for some in (left, unused))
+                left, unused = (0.0 if some < lightest - TOLERANCE else some for some in (left, unused))
                 if not left and not unused:
                     still.append(name)
                     continue
             cap = record.ceiling - in_use if record.ceiling >= 0.0 else math.inf
-            if cap < matchmaker.lightest - TOLERANCE or cap <= 0.0:
+            if cap < lightest - TOLERANCE or cap <= 0.0:
                 matchmaker.refuse(name, "ceiling")
                 continue
             if spin == 0:
                 cap = min(cap, record.floor)
             budget = Budget(left, in_use, cap, unused)
-            returned = matchmaker.returned
+            returned = use.returned
             if spin > 1 and not unused:  # of what is free it has a crumb only, and may still ask for that
                 requests = matchmaker.open_requests[name]
                 causes = [open_request.cause for open_request in requests]
@@ -228,7 +227,7 @@ class _Cycle:
             else:
                 self._serve_one(name, budget, spin)
             self.given += budget.got
-            self.kept += budget.got - (matchmaker.returned - returned)
+            self.kept += budget.got - (use.returned - returned)
             rest -= budget.got
             unused_rest -= budget.got - budget.preempting
             if matchmaker.is_held_back(name):

@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 
 from engine.match.consumption import Portions
-from engine.match.matchmaker import Matchmaker, OpenRequest
+from engine.match.matchmaker import Matchmaker
+from engine.match.open_request import OpenRequest
 from engine.match.slot_arrays import Bools, Floats
 from engine.match.sort_orders import best
 from shared.classad.budget import TooExpensive
@@ -56,11 +57,11 @@ def matched_offline(matchmaker: Matchmaker, full: Container[str]) -> tuple[str, 
 
 def _wanted(matchmaker: Matchmaker, open_request: OpenRequest, asleep: Bools) -> tuple[Portions, list[Floats]] | None:
     """What one request could take of the sleeping slots, and the keys by which it would choose; None: nothing."""
-    rows = np.flatnonzero(matchmaker.suits(open_request) & asleep)
+    rows = np.flatnonzero(matchmaker.finder.suits(open_request) & asleep)
     if not len(rows):
         return None
-    taking = matchmaker.portions(open_request, rows, open_request.left)
-    keys = [key.now for key in matchmaker.keys(open_request.ad, None)]
+    taking = matchmaker.finder.portions(open_request, rows, open_request.left)
+    keys = [key.now for key in matchmaker.finder.keys(open_request.ad, None)]
     matchmaker.arrays.check()
     return taking, keys
 

@@ -14,8 +14,9 @@ import numpy as np
 from engine.fairshare.group_negotiation import GroupResult
 from engine.match.budget import TOLERANCE
 from engine.match.concurrency_limits import explain as explain_limit
-from engine.match.matchmaker import Matchmaker, OpenRequest
+from engine.match.matchmaker import Matchmaker
 from engine.match.model import Rejected
+from engine.match.open_request import OpenRequest
 from engine.match.slot_arrays import Bools, Floats
 from engine.reasons import CODES, NEVER, Amount, amounts, explained, nearest, slots, wait
 from shared.classad import ClassAd
@@ -44,7 +45,7 @@ def full_groups(matchmaker: Matchmaker, plans: Sequence[GroupResult]) -> frozens
     return frozenset(
         plan.group
         for plan in plans
-        if matchmaker.tree and plan.allocated - plan.in_use < max(matchmaker.lightest, TOLERANCE)
+        if matchmaker.tree and plan.allocated - plan.in_use < max(matchmaker.finder.lightest, TOLERANCE)
     )
 
 
@@ -91,7 +92,10 @@ def _rejected(matchmaker: Matchmaker, open_request: OpenRequest, full: Container
     elif code == "taken":
         reason = f"{suit}, but {'was' if suited == 1 else 'were'} given to other jobs in this cycle"
     else:
-        spared = matchmaker.preemption is not None and details["claimed:not preferred"] == counts.get("claimed", 0) > 0
+        spared = (
+            matchmaker.finder.preemption is not None
+            and details["claimed:not preferred"] == counts.get("claimed", 0) > 0
+        )
         reason = explained(counts, total, short, spared=spared)
     return Rejected(open_request.submitter, open_request.request, open_request.left, code, reason, counts, details)
 
@@ -141,7 +145,7 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
     for each, is_of_use in zip(conjuncts, of_use, strict=True):
         if not is_of_use:
             out_but("job-requirements", each)
-    refused = ~matchmaker.suits(open_request)
+    refused = ~matchmaker.finder.suits(open_request)
     draining = arrays.frame.columns["draining"]
     if draining.tags & (1 << BOOL):
         drained = rest & refused & (draining.tag == BOOL) & (draining.number == 1)
@@ -164,11 +168,11 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
     for code, rows in arrays.barred:
         out(code, rows)
     out("taken", arrays.taken)
-    if matchmaker.preemption is not None:
-        for word, rows in matchmaker.preemption.spared:
+    if matchmaker.finder.preemption is not None:
+        for word, rows in matchmaker.finder.preemption.spared:
             out("claimed", rows, word)
-        by_rank, by_priority = matchmaker.preemption.offers(
-            open_request.ad, open_request.submitter, matchmaker.eup[open_request.submitter], rest
+        by_rank, by_priority = matchmaker.finder.preemption.offers(
+            open_request.ad, open_request.submitter, matchmaker.use.eup[open_request.submitter], rest
         )
         out("claimed", arrays.held & ~(by_rank | by_priority), "not preferred")
     else:
@@ -177,7 +181,7 @@ def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[st
         machines = np.flatnonzero(rest & arrays.partitionable)
         if len(machines):
             too_small = np.zeros(arrays.size, np.bool_)
-            too_small[machines[~matchmaker.has_room(open_request, machines)]] = True
+            too_small[machines[~matchmaker.finder.has_room(open_request, machines)]] = True
             out("consumed", too_small)
     if left:
         counts["free"] = left

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from bench.replay import interval
-from engine.match import matchmaker
-from engine.match.matchmaker import Matchmaker
+from engine.match import slot_finder
+from engine.match.allocation import Allocation
 from roost.cli.progress import LOG_S, TERMINAL_S, Progress
 from roost.errors import ClientError
 from roost.replay import model
@@ -307,8 +307,8 @@ def test_who_has_used_up_its_slice_is_told_so_without_dividing_machines_in_thoug
     """The same matches, waiting and priorities as with every slot looked at job by job."""
     record = interval(jobs=300, users=4, machines=2, cores=8, kinds=6)
     taken = []
-    allocate = Matchmaker.allocate
-    monkeypatch.setattr(Matchmaker, "allocate", lambda *given: taken.append(given[1]) or allocate(*given))
+    allocate = Allocation.allocate
+    monkeypatch.setattr(Allocation, "allocate", lambda *given: taken.append(given[1]) or allocate(*given))
 
     def once():
         taken.clear()
@@ -316,7 +316,7 @@ def test_who_has_used_up_its_slice_is_told_so_without_dividing_machines_in_thoug
         return replayed.cycles, replayed.matches, replayed.outcomes, replayed.first_starts, len(taken)
 
     *quick, tries = once()
-    monkeypatch.setattr(matchmaker, "parts_cost", lambda board, config: False)
+    monkeypatch.setattr(slot_finder, "parts_cost", lambda board, config: False)
     *slow, more = once()
     assert quick == slow
     assert tries < more / 2
