@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,8 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif "xdist_group" not in marked and _shares(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         _name_group(config, item)
-    # Tests of whole pools wait as much as they work: last come those that only work, which fill what is left.
-    items.sort(key=lambda item: UNITS in item.path.parents)
+    # Tests of whole pools wait as much as they work: last come those that only work, which fill what is left. What one
+    # worker has to run alone comes first, the longest of it before the rest.
+    groups = {item: _group(item) for item in items}
+    sizes = Counter(filter(None, groups.values()))
+    items.sort(key=lambda item: (UNITS in item.path.parents, -sizes[groups[item]]))
 
 
 def pytest_collection_finish() -> None:
@@ -121,12 +125,28 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    # Both log a traceback for every connection that a test cuts. Not a fixture: that would be dearer than many a test.
+    for name in ("aiormq", "aio_pika"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """pytest's own, with the stack of calls that a daemon has: what tests measure is so dear as it is there."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     in_one_piece(runtestprotocol, item, nextitem=nextitem)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.scheduling import Scheduling  # not where pytest-xdist is left out
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
@@ -169,9 +189,14 @@ def _shares(item: pytest.Item) -> bool:
 def _name_group(config: pytest.Config, item: pytest.Item) -> None:
     """Say the group in the id, by which pytest-xdist keeps a group in one worker. Its own way, up to 3.8, sets an
     attribute that pytest 9.2 does not read: then every worker makes its own of what a group shares."""
-    groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
-    if getattr(config.option, "loadgroup", False) and groups and "@" not in item.nodeid.rpartition("]")[2]:
-        item._id = type(item._id).parse(f"{item.nodeid}@{'_'.join(groups)}")
+    group = _group(item)
+    if getattr(config.option, "loadgroup", False) and group and "@" not in item.nodeid.rpartition("]")[2]:
+        item._id = type(item._id).parse(f"{item.nodeid}@{group}")
+
+
+def _group(item: pytest.Item) -> str:
+    """Name of what keeps it with others in one worker; empty: nothing."""
+    return "_".join(sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")}))
 
 
 def need(request: pytest.FixtureRequest, name: str) -> None:
@@ -369,10 +394,3 @@ def _task_watch(request: pytest.FixtureRequest) -> None:
     """An asynchronous test that leaves tasks running, its fixtures torn down, fails."""
     if inspect.iscoroutinefunction(getattr(request, "function", None)):
         request.getfixturevalue("_no_task_left_behind")
-
-
-@pytest.fixture(autouse=True)
-def _quiet_amqp_logs() -> None:
-    # Both log a traceback for every connection that a test cuts.
-    for name in ("aiormq", "aio_pika"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -2,7 +2,6 @@
 
 import msgpack
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 
 from tests.integration.inside import InsidePool
@@ -11,12 +10,10 @@ from tests.integration.inside import InsidePool
 UNTRIED = ("/v1/events", "/v1/daemons/restart", "/v1/daemons/off")
 
 
-@schemathesis.serializer("application/x-msgpack")
 def packed(_context, value):
     return value if isinstance(value, bytes) else msgpack.packb(value, default=str)
 
 
-@schemathesis.serializer("application/x-tar")
 def as_it_is(_context, value):
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
@@ -29,6 +26,10 @@ def pool(tmp_path_factory):
 
 
 def test_no_made_up_request_breaks_it(pool):
+    import schemathesis  # half a second, for each worker if the module did it
+
+    schemathesis.serializer("application/x-msgpack")(packed)
+    schemathesis.serializer("application/x-tar")(as_it_is)
     description = schemathesis.openapi.from_url(f"{pool.url}/openapi.json")
     tried = 0
     for found in description.get_all_operations():

@@ -6,9 +6,7 @@ import sys
 import time
 import urllib.request
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from services.schedd.io.url_signing import NotSigned, sign
 from shared.classad import ClassAd
@@ -24,6 +22,9 @@ class Store:
     """moto's server with an empty bucket. authority: the file of who signed its certificate."""
 
     def __init__(self, directory):
+        import boto3  # half a second, for each worker if the module did it
+        from botocore.config import Config
+
         made = Authority(directory)
         pair = made.issue("store", "IP:127.0.0.1", "DNS:localhost")
         self.authority, self.port = str(made.ca), free_port()
