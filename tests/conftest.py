@@ -91,6 +91,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--browser-slots", default=100_000, type=int, help="slots of the made-up pool of tests/browser")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        warm.share()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever uses a server's fixture carries its marker, and is skipped where the user said so."""
     _choose_rows(config, items)

@@ -1,7 +1,8 @@
 """Daemons and commands as processes of their own, without reading a thousand modules for each of them.
 
 Half a second to three of processor time go by until a fresh interpreter has read what a daemon imports, and the suites
-start some thousand. So one process for each test session reads all of it, once, and forks itself into whatever
+start some thousand. So one process for a whole session of tests reads all of it, once somebody needs it, and forks
+itself for each worker, and that into whatever
 `python -m services.<daemon>` or `python -m roost` a test starts: with the environment, directory, standard files and
 process group that a fresh interpreter would have, and its end. What runs is a process like any other, to be killed,
 frozen and looked at, except that its command line is this program's.
@@ -22,6 +23,7 @@ import os
 import pkgutil
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -39,6 +41,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("services", "roost", "shared.daemon")
 #: Read by the interpreter or by libraries as they start, so what the warm process began with counts.
 EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "GLIBC_")
+#: Environment variable: the socket of a warm process for all that the one who set it begins.
+SHARED = "ROOST_TEST_WARM"
 OURS = ("services", "roost", "shared", "bench")
 _STANDARD = 3
 
@@ -56,6 +60,7 @@ class _Warm:
         self._surroundings: dict[str, str] = {}
         self._owner = 0
         self._used = False
+        self._shared = ""
 
     def use(self) -> None:
         """From now on commands are forked where they can be: where they are to begin as an interpreter would now.
@@ -63,6 +68,7 @@ class _Warm:
         The test that starts the first may have set a locale or a path for itself, so what counts is read here.
         """
         self._used = True
+        self._shared = os.environ.pop(SHARED, "")  # no business of what tests start
         self._surroundings = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
 
     def takes(self, command: Sequence[str], env: Mapping[str, str] | None) -> bool:
@@ -74,27 +80,49 @@ class _Warm:
             str(ROOT),
         )
 
+    def share(self) -> None:
+        """One process for all workers that this one begins from now on. It ends with this one."""
+        directory = tempfile.mkdtemp(prefix="roost-warm-")  # nobody else's: what asks there runs as who runs the tests
+        path = f"{directory}/socket"
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(64)
+            self._start(listener)
+        os.environ[SHARED] = path
+
+    def _start(self, *files: socket.socket) -> socket.socket:
+        """Begin a process with these files; it ends when what is returned is closed, at the latest with this one."""
+        ours, its = socket.socketpair()
+        numbers = [file.fileno() for file in (its, *files)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.warm", *map(str, numbers)],
+            cwd=ROOT,
+            env=self._surroundings,
+            stdin=subprocess.DEVNULL,
+            pass_fds=numbers,
+            start_new_session=True,
+        )
+        its.close()
+
+        def end() -> None:
+            ours.close()
+            process.wait()
+
+        atexit.register(end)
+        return ours
+
     def _begin(self) -> None:
         with self._lock:
             if self._control is not None and self._owner == os.getpid():
                 return
-            ours, its = socket.socketpair()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.warm", str(its.fileno())],
-                cwd=ROOT,
-                env=self._surroundings,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
-                start_new_session=True,
-            )
-            its.close()
-            self._control, self._owner = ours, os.getpid()
-
-            def end() -> None:
-                ours.close()
-                process.wait()
-
-            atexit.register(end)
+            if self._shared:
+                self._control = socket.socket(socket.AF_UNIX)
+                atexit.register(self._control.close)
+                self._control.connect(self._shared)
+            else:
+                self._control = self._start()
+            self._owner = os.getpid()
 
     def ask(self, files: Sequence[int], **request: Any) -> None:
         """Have it fork. files: descriptors that become the new process's standard files, and more."""
@@ -112,7 +140,7 @@ def _umask() -> int:
 
 
 _warm = _Warm()
-use, takes = _warm.use, _warm.takes
+use, takes, share = _warm.use, _warm.takes, _warm.share
 
 
 def _place(env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -278,13 +306,37 @@ def _run(request: dict[str, Any]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def main() -> dict[str, Any] | None:
-    control = socket.socket(fileno=int(sys.argv[1]))
+def _shared(owner: socket.socket, listener: socket.socket) -> socket.socket | None:
+    """Fork for each that connects, until the owner has gone. Returns in the forked process: whom it serves."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    warm = False
+    while owner not in select.select([owner, listener], [], [])[0]:
+        control, _ = listener.accept()
+        if not warm:
+            _read_all()
+            warm = True
+        if os.fork() == 0:
+            owner.close()
+            listener.close()
+            return control
+        control.close()
+    return None
+
+
+def _read_all() -> None:
     for name in _modules():
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    return _serve(control)
+
+
+def main() -> dict[str, Any] | None:
+    control, *listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    if not listener:
+        _read_all()
+        return _serve(control)
+    client = _shared(control, *listener)
+    return None if client is None else _serve(client)
 
 
 def _end(error: BaseException | None) -> None:

@@ -160,3 +160,36 @@ def test_every_daemon_and_the_command_begin_without_anybody_elses_imports():
     begun = [line for line in done.stdout.splitlines() if line.startswith("usage: ")]
     assert begun[:-1] == [line for line in begun if line.startswith("usage: python -m services.")]
     assert len(begun) == len(modules), done.stdout
+
+
+#: Runs a command in each of two processes that it begins, as workers of pytest-xdist would, and says whose children
+#: the commands were.
+WORKERS = """
+import os, subprocess, sys
+from tests import warm
+if sys.argv[1:] == ["worker"]:
+    warm.OURS = (*warm.OURS, "tell")
+    warm.use()
+    assert warm.SHARED not in os.environ
+    print(warm.run([sys.executable, "-m", "tell"], cwd=os.environ["TELL"]).stdout)
+else:
+    warm.use()
+    warm.share()
+    command = [sys.executable, "-c", sys.argv[1], "worker"]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    print(*(worker.communicate()[0] for worker in workers))
+"""
+
+
+def test_workers_share_one_that_ends_with_who_began_it(tmp_path):
+    (tmp_path / "tell.py").write_text(
+        "import os, psutil\nprint(*(parent.pid for parent in psutil.Process().parents()[:3]))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": "", "TELL": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", WORKERS, WORKERS]
+    done = subprocess.run(command, cwd=warm.ROOT, env=env, capture_output=True, text=True, check=True)
+    one, other = (list(map(int, line.split())) for line in done.stdout.splitlines() if line.strip())
+    assert one[2] == other[2]  # who forked who forked who forked it
+    assert one[1] != other[1]
+    assert not Path(f"/proc/{one[2]}").exists()
+    assert list(tmp_path.glob("roost-warm-*")) == []
