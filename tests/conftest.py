@@ -54,8 +54,8 @@ gc.disable()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # No example fails for the time it takes: how long that is depends on what else the machine does. The gate draws the
-# same examples each time; `--hypothesis-profile fuzz` draws new ones, ten times as many, and remembers what failed.
-hypothesis.settings.register_profile("gate", deadline=None, derandomize=True)
+# same few examples each time; `--hypothesis-profile fuzz` draws new ones, many more, and remembers what failed.
+hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
 # tests.mutation asks only whether a test fails: an example that shows it need not be made smaller.
 PHASES = (hypothesis.Phase.explicit, hypothesis.Phase.generate)

@@ -156,7 +156,7 @@ JOBS = st.builds(
 
 
 @spec("CRN-09")
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.lists(JOBS, max_size=6), st.data())
 def test_any_history_keeps_the_rules(jobs, data):
     """Nobody runs twice at a time, and time never goes by without an answer changing."""

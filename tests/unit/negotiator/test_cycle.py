@@ -273,7 +273,7 @@ def test_slot_weight_of_odd_values(text: str, expected: float) -> None:
     assert slot_weight(ad, CycleConfig(use_slot_weights=False)) == 1.0
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     cpus=st.lists(st.integers(1, 8), min_size=1, max_size=6),
     statics=st.lists(st.sampled_from([1.0, 2.0, 4.0]), max_size=6),
