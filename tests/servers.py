@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests import warm
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, too_long
 
 LEASH = Path(__file__).with_name("leash.py")
 START_TIMEOUT_S = 90.0
@@ -260,9 +260,9 @@ class Server:
         if self.process is not None:
             self.process.close(keep=True)
         self.process = self.launch()
-        deadline = time.monotonic() + START_TIMEOUT_S
+        began = time.monotonic()
         while not self.ready():
-            if self.process.returncode is not None or time.monotonic() > deadline:
+            if self.process.returncode is not None or too_long(began, START_TIMEOUT_S):
                 self.process.close(keep=True)
                 raise ServerError(f"{self.program} did not start\n{self.process.tail()}")
             time.sleep(0.02)

@@ -23,6 +23,7 @@ from docker.errors import APIError
 from tests.containers import debian
 from tests.containers.images import ensure_image
 from tests.servers import Leashed, ServerError
+from tests.waiting import too_long
 
 ROOT = Path(__file__).parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "roost-tests"
@@ -195,9 +196,9 @@ def keep() -> None:
         (RUNTIME / "pid").unlink(missing_ok=True)
         engine = Leashed(command, log=log)
         try:
-            deadline = time.monotonic() + START_TIMEOUT_S
+            began = time.monotonic()
             while not answers(url):
-                if engine.returncode is not None or time.monotonic() > deadline:
+                if engine.returncode is not None or too_long(began, START_TIMEOUT_S):
                     raise ServerError(f"dockerd did not start\n{engine.tail()}")
                 time.sleep(0.05)
             with contextlib.closing(docker.DockerClient(base_url=url, timeout=120)) as client:

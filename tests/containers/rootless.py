@@ -23,6 +23,7 @@ from pathlib import Path
 
 from tests.containers.engine import answers
 from tests.servers import ServerError
+from tests.waiting import too_long
 
 ROOT = Path(__file__).parents[2]
 #: An account that is made up, with ids for its containers.
@@ -199,9 +200,9 @@ class _Engine:
     def make_image(self) -> None:
         import docker
 
-        deadline = time.monotonic() + START_TIMEOUT_S
+        began = time.monotonic()
         while not answers(self.url):
-            if time.monotonic() > deadline:
+            if too_long(began, START_TIMEOUT_S):
                 raise ServerError(f"{self.name} did not start")
             time.sleep(0.02)
         repository, tag = IMAGE.split(":")
