@@ -42,8 +42,8 @@ NEEDS = {
     "vms": ("qemu",),
     "ha": (),  # by its marker
 }
-# Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
-# in containers do, and those of test_startd_benchmarks.py.
+# Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. One
+# in a container does, and those of test_startd_benchmarks.py.
 os.environ.setdefault("_CONDOR_RUNBENCHMARKS", "false")
 # Daemons check after every operation that what they hold agrees with itself, and fail if it does not.
 os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
@@ -88,7 +88,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run only the tests that hold these rows of docs/spec: NEG-21, or NEG for a whole group "
         "(with commas between them, and several times)",
     )
-    parser.addoption("--browser-slots", default=100_000, type=int, help="slots of the made-up pool of tests/browser")
+    parser.addoption("--browser-slots", default=20_000, type=int, help="slots of the made-up pool of tests/browser")
+    parser.addoption(
+        "--browser-pictures", action="store_true", help="keep what tests/browser sees in test-artifacts/browser"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,6 +29,7 @@ def folder_of(lock: str, cache: str, *, built: Sequence[str] = ()) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command.append("--no-compile")  # of thousands of modules a test reads some hundred
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         command += [
             "--require-hashes",

@@ -1,4 +1,4 @@
-"""A real Chromium. What it shows is kept as pictures in test-artifacts/browser."""
+"""A real Chromium. With --browser-pictures what it shows is kept in test-artifacts/browser."""
 
 import os
 import shutil
@@ -27,12 +27,13 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(chromium: Browser, pool) -> Iterator[object]:
+def visit(chromium: Browser, pool, request) -> Iterator[object]:
     """visit(size=, scheme=, token=): a Visitor of the module's pool, logged in. Fails when the page had problems."""
     made: list[Visitor] = []
 
     def come(size="desktop", scheme="light", token=None, log_in=True) -> Visitor:
         visitor = Visitor(chromium, pool.url, token or pool.token, size, scheme)
+        visitor.pictures = request.config.getoption("--browser-pictures")
         made.append(visitor)
         return visitor.log_in() if log_in else visitor
 

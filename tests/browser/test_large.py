@@ -1,4 +1,4 @@
-"""The dashboard on a made-up pool of 100,000 slots and 10,000 jobs (--browser-slots 20000: a smaller one)."""
+"""The dashboard on a made-up pool of 20,000 slots and 10,000 jobs (--browser-slots 100000: a larger one)."""
 
 import re
 

@@ -61,6 +61,7 @@ class Visitor:
         self.page: Page = self.context.new_page()
         self.problems: list[str] = []
         self.expected = False  # errors are part of the test
+        self.pictures = False
         self.cut = 0  # requests that Chromium gave up because the machine's networks changed
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self._note(f"error in a script: {error}"))
@@ -132,11 +133,13 @@ class Visitor:
         """By how many pixels one must scroll sideways."""
         return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
-    def picture(self, name: str, *, whole=False) -> Path:
+    def picture(self, name: str, *, whole=False) -> None:
+        """Kept where somebody wants to look at them: each takes a third of a second."""
+        if not self.pictures:
+            return
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
         path = ARTIFACTS / f"{name}-{self.size}-{self.scheme}.png"
         self.page.screenshot(path=path, full_page=whole)
-        return path
 
     @contextlib.contextmanager
     def in_colours(self, scheme: str):

@@ -13,7 +13,7 @@ from pathlib import Path
 #: Of twenty jobs.
 GOOD, FAILING, HELD_BY_POLICY, HELD_FOR_INPUT = 14, 2, 2, 2
 #: Each kind of end comes again every twenty jobs: of a pool that crashes after fifteen ends, with eight jobs at a time,
-#: jobs of each kind end in two lives at least. Where nothing crashes, and each job is a container, each kind once.
+#: jobs of each kind end in two lives at least. Where nothing crashes each kind once.
 JOBS, ONCE = 60, 20
 
 SCRIPT = """\

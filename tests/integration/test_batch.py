@@ -20,7 +20,7 @@ BIG = {"NUM_CPUS": "8", "MEMORY": "8192"}
 
 def test_batch_in_an_embedded_pool(tmp_path: Path) -> None:
     pool = EmbeddedPool(tmp_path / "pool")
-    prepared = batch.prepare(tmp_path / "work", batch.JOBS)
+    prepared = batch.prepare(tmp_path / "work", batch.ONCE)
     try:
         pool.start("-cpus", "8")
         cluster = pool.submit(tmp_path / "work" / "batch.sub")
@@ -48,7 +48,7 @@ def test_embedded_pool_killed_in_the_middle_carries_on_when_started_again(tmp_pa
 @pytest.mark.servers
 def test_batch_on_rabbitmq_and_redis(tmp_path: Path, amqp_url: str, redis_url: str) -> None:
     pool = ProcessPool(tmp_path / "pool", amqp_url, redis_url, free_port(), **BIG)
-    prepared = batch.prepare(tmp_path / "work", batch.JOBS)
+    prepared = batch.prepare(tmp_path / "work", batch.ONCE)
     try:
         pool.start()
         cluster = pool.submit(tmp_path / "work" / "batch.sub")
