@@ -2,7 +2,9 @@
 
 import msgpack
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, core, given, settings
+from hypothesis.internal.conjecture import engine
+from hypothesis.strategies._internal import collections
 
 from tests.integration.inside import InsidePool
 
@@ -25,7 +27,17 @@ def pool(tmp_path_factory):
     inside.close()
 
 
-def test_no_made_up_request_breaks_it(pool):
+#: What schemathesis changes of hypothesis as it is imported, for the tests after it as well: how much an example may
+#: draw, and how one that fails is told.
+CHANGED = (
+    *((module, "BUFFER_SIZE") for module in (core, engine, collections)),
+    (core, "RepresentationPrinter"),
+)
+
+
+def test_no_made_up_request_breaks_it(pool, monkeypatch):
+    for module, name in CHANGED:
+        monkeypatch.setattr(module, name, getattr(module, name))  # to be put back
     import schemathesis  # half a second, for each worker if the module did it
 
     schemathesis.serializer("application/x-msgpack")(packed)
