@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from shared.config.errors import Problem
 from shared.config.knobs.base import Knob
@@ -30,6 +31,7 @@ def _distance_at_most(left: str, right: str, bound: int) -> int | None:
     return row[-1] if row[-1] <= bound else None
 
 
+@lru_cache(4096)  # of all knobs, for each file that is read
 def _letters(name: str) -> int:
     """The set of a name's characters as bits: an edit changes two of them at most."""
     bits = 0
