@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 import msgpack
@@ -28,6 +29,7 @@ PRIVATE_PREFIX: Final = "_condor_priv"
 #: Of jobs' attributes, those that no slot's ad ever has: they often hold secrets.
 PRIVATE_OF_JOBS: Final = frozenset(("environment", "env"))
 _EMPTY: Final[Table] = {}
+_CELL = itemgetter(1)  # of an entry of a table
 #: Names (folded) that were found to be no secrets: of ads of which nothing is left out no table is made.
 _PUBLIC: Final[set[str]] = set()
 _MOST_PUBLIC: Final = 20_000
@@ -145,9 +147,14 @@ class ClassAd(MutableMapping[str, Any]):
 
     def cells(self) -> Iterator[tuple[str, Cell]]:
         """(name, cell) of every own attribute, in the order of assignment, texts parsed."""
-        for key, entry in list(self.table().items()):
-            cell = entry[1]
-            yield entry[0], self._parse(key, entry[0], cell) if isinstance(cell, PackedText) else cell
+        entries = list(self.table().values())
+        if PackedText not in map(type, map(_CELL, entries)):
+            return iter(entries)  # type: ignore[arg-type]  # none of them is packed
+        return self._parsed_cells()
+
+    def _parsed_cells(self) -> Iterator[tuple[str, Cell]]:
+        for key, (name, cell) in list(self.table().items()):
+            yield name, self._parse(key, name, cell) if isinstance(cell, PackedText) else cell
 
     def exprs(self) -> Iterator[tuple[str, Expr]]:
         """(name, expression) of every own attribute, in the order of assignment."""

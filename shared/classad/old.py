@@ -9,19 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Final
 
 from shared.classad.ad import ClassAd
 from shared.classad.cells import Cell, Table, simplest
-from shared.classad.expr import fold
+from shared.classad.expr import Literal, fold
 from shared.classad.lexer import ParseError, is_text
 from shared.classad.parser import parse_definition
 from shared.classad.unparse import attribute_order, quote_name, unparse
+from shared.classad.values import UNDEFINED
 
 _CACHE_LIMIT: Final = 50_000  # lines
 _LONGEST_CACHED: Final = 2_000  # characters
-_NAMES_LIMIT: Final = 2_000
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
+#: The cell of no attribute.
+_NONE: Final = Literal(UNDEFINED)
 _LITERAL: Final = re.compile(
     r"""[ \t\r]*+(?:"([^"\\\0\n\ud800-\udfff]*+)"|(-?(?:0|[1-9][0-9]{0,17}+))"""
     r"""|(-?[0-9]{1,15}\.[0-9]{1,20}+))[ \t\r]*+\Z"""
@@ -174,28 +177,33 @@ class OldTexts:
     said: the jobs of a cluster, a slot from run to run."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, tuple[Cell, str]] = {}  # by name, of the last ad that had it
         self._names: tuple[str, ...] = ()  # of the last ad
         self._order: list[int] = []  # places in it, as they are written
+        self._cells: list[Cell] = []  # what the last ad had there
+        self._lines: list[str] = []  # and how that was written
 
     def of(self, ad: ClassAd) -> str:
         pairs = list(ad.cells())
-        names = tuple([name for name, _ in pairs])
+        names = tuple(map(_FIRST, pairs))
         if names != self._names:
-            self._names = names
-            self._order = sorted(range(len(names)), key=lambda place: _spelled(names[place])[0])
-        return "".join([self._line(*pairs[place]) for place in self._order])
+            self._adopt(names)
+        pairs = list(map(pairs.__getitem__, self._order))
+        cells = list(map(_SECOND, pairs))
+        for place, same in enumerate(map(is_, cells, self._cells)):
+            if not same and not _is_same(cells[place], self._cells[place]):
+                self._lines[place] = f"{_spelled(pairs[place][0])[1]} = {unparse(cells[place], 'old')}\n"
+                self._cells[place] = cells[place]  # as its line is: the next one may raise
+        self._cells = cells
+        return "".join(self._lines)
 
-    def _line(self, name: str, cell: Cell) -> str:
-        known = self._lines.get(name)
-        if known is not None and (known[0] is cell or _is_same(known[0], cell)):
-            return known[1]
-        line = f"{_spelled(name)[1]} = {unparse(cell, 'old')}\n"
-        if len(line) < _LONGEST_CACHED:
-            if len(self._lines) >= _NAMES_LIMIT:
-                self._lines.clear()
-            self._lines[name] = cell, line
-        return line
+    def _adopt(self, names: tuple[str, ...]) -> None:
+        """Begin with other names; what is known of those that were there before is kept."""
+        known = {self._names[place]: number for number, place in enumerate(self._order)}
+        order = sorted(range(len(names)), key=lambda place: _spelled(names[place])[0])
+        kept = [known.get(names[place]) for place in order]
+        self._cells = [_NONE if number is None else self._cells[number] for number in kept]
+        self._lines = ["" if number is None else self._lines[number] for number in kept]
+        self._names, self._order = names, order
 
 
 def _is_same(cell: Cell, other: Cell) -> bool:
