@@ -32,10 +32,13 @@ class AdLayers:
         return layer
 
     def told(self, name: str, attributes: Mapping[str, object]) -> ClassAd:
-        """What somebody says of a slot, as a layer: mostly the same as of the slot before."""
-        values = tuple(attributes.values())
-        made_of = (tuple(attributes), values, tuple(map(type, values)))  # the types: 0, 0.0 and false are equal
-        return self.of("told", name, made_of, lambda: ClassAd(attributes))
+        """What somebody says of a slot, as a layer: mostly the same as of the slot before, or all but a few of it."""
+        names, values = tuple(attributes), tuple(attributes.values())
+        made_of = (names, values, tuple(map(type, values)))  # the types: 0, 0.0 and false are equal
+        known = self._made.get(("told", name))
+        if known is None or known[0][0] != names or len(known[1]) != len(names):
+            return self.of("told", name, made_of, lambda: ClassAd(attributes))
+        return self.of("told", name, made_of, lambda: _changed(*known, made_of))
 
     def forget_claim(self, slot: str) -> None:
         """What the slot's claim says may be another next time."""
@@ -46,3 +49,12 @@ class AdLayers:
         self._made.pop(("frame", slot), None)
         self._made.pop(("times", slot), None)
         self.forget_claim(slot)
+
+
+def _changed(before: _Key, layer: ClassAd, made_of: _Key) -> ClassAd:
+    """A layer of the same names, of which some are told otherwise."""
+    layer = layer.copy()
+    for name, value, kind, was, kind_was in zip(*made_of, *before[1:], strict=True):
+        if value is not was and (kind is not kind_was or value != was):
+            layer[name] = value
+    return layer

@@ -15,6 +15,18 @@ def test_what_compares_equal_and_is_another_type_is_another_layer():
     assert "B" in layers.told("x", {"B": "0"})
 
 
+def test_a_layer_that_changes_in_part_is_the_one_that_is_made_from_nothing():
+    layers, before = AdLayers(), None
+    for number, word in ((1, "a"), (1, "b"), (True, "b"), (1.0, None), (1, parse_expr("Load > 1"))):
+        told = {"Same": 3, "Number": number, "Word": word}
+        layer = layers.told("x", told)
+        assert layer == ClassAd(told)
+        assert before is None or before[0] == ClassAd(before[1])  # ads that have it keep it as it was
+        before = layer, told
+    for first, second in ((1, 2), (1, 3), (4, 3)):
+        assert layers.told("x", {"A": first, "a": second}) == ClassAd({"A": first, "a": second})
+
+
 @pytest.fixture
 async def pool(tmp_path):
     async with Pool(tmp_path, STARTD_JOB_ATTRS="Mood, Hopes", STARTD_ATTRS="Colour", Colour='"red"') as pool:
