@@ -7,7 +7,7 @@ import ctypes
 import os
 import pwd
 import stat
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from services.startd.core.isolation import HostCapabilities, Login
@@ -69,13 +69,19 @@ def _may_connect(path: str) -> bool:
 
 def closed_to_others(folder: Path) -> str:
     """The first directory on the way that only its owner may enter; empty: none."""
-    for place in reversed((folder, *folder.parents)):
+    for place in _way_to(folder):
         try:
             if not os.stat(place).st_mode & 0o011:
-                return str(place)
+                return place
         except OSError:
             continue  # who comes there will be told
     return ""
+
+
+@lru_cache(maxsize=64)
+def _way_to(folder: Path) -> tuple[str, ...]:
+    """The directories on the way, the outermost first: each job asks."""
+    return tuple(map(str, reversed((folder, *folder.parents))))
 
 
 def find_login(name: str) -> Login | None:
