@@ -14,7 +14,8 @@ from engine.queue.jobs import Job
 from shared.classad import UNDEFINED, ClassAd, Expr
 from shared.classad.ad import is_private
 from shared.classad.budget import policies
-from shared.classad.expr import Literal, fold
+from shared.classad.cells import Cell
+from shared.classad.expr import AttrRef, Literal, fold
 from shared.config.knobs.base import to_list
 
 PREFIX: Final = "MachineAttr"
@@ -44,13 +45,24 @@ def note_machine(job: Job, slot: ClassAd, of_all: MachineAttributes, now: float,
                 before = job.ad.find(fold(f"{PREFIX}{name}{number - 1}"))
                 if before is not None:
                     job.ad[f"{PREFIX}{name}{number}"] = before
-        cell = slot.find(fold(name))
+        cell = _plain(slot, fold(name))
         if isinstance(cell, Expr):  # else there is nothing to evaluate, nor to hold to a budget
             with policies("a machine attribute").open():
                 job.ad[f"{PREFIX}{name}0"] = slot.eval(name, job.ad, now)
         else:
             job.ad[f"{PREFIX}{name}0"] = UNDEFINED if cell is None else cell
     _note_provisioned(job, slot)
+
+
+def _plain(slot: ClassAd, key: str) -> Cell | None:
+    """An attribute of a slot, and of one that only names another (SlotWeight is Cpus, mostly) that other, if that is a
+    plain value."""
+    cell = slot.find(key)
+    if isinstance(cell, AttrRef) and cell.scope is None and not cell.absolute:
+        named = slot.find(cell.key)
+        if named is not None and not isinstance(named, Expr):
+            return named
+    return cell
 
 
 def _note_provisioned(job: Job, slot: ClassAd) -> None:
