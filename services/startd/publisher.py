@@ -22,8 +22,9 @@ from shared.messages.events import ClaimEnded, ClaimMade, SlotChanged
 
 #: Ads go out at once, but not more often than this: with many short jobs it bounds what the pool must listen to.
 MIN_GAP_S = 0.02
-#: Changes that nobody waits for (a claimed slot goes from job to job) go out so much later, many at a time.
-LATER_S = 0.2
+#: Changes that nobody waits for (a claimed slot goes from job to job) go out so much later, many at a time; where they
+#: go on and on, as with many short jobs, up to so much.
+LATER_S, LATEST_S = 0.2, 1.0
 
 
 def between_jobs(slot: Slot, told: Condition | None, now: float) -> bool:
@@ -34,6 +35,25 @@ def between_jobs(slot: Slot, told: Condition | None, now: float) -> bool:
         return False
     idle = slot.condition == Condition(State.CLAIMED, Activity.IDLE)
     return idle and 0.0 <= now - slot.activity_since < LATER_S
+
+
+class Pace:
+    """For how long changes that nobody waits for are gathered. `now` is seconds of a clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._wait_s = LATER_S
+        self._told = float("-inf")
+
+    def told(self, now: float) -> None:
+        """What was gathered goes out."""
+        self._told = now
+
+    def wait_s(self, now: float) -> float:
+        """There is a first change: so long others are waited for. Twice as long each time, where changes come sooner
+        after the last ones than those had waited."""
+        again = now - self._told < self._wait_s
+        self._wait_s = min(2 * self._wait_s, LATEST_S) if again else LATER_S
+        return self._wait_s
 
 
 class Publisher:
@@ -57,6 +77,7 @@ class Publisher:
         self._update_interval = update_interval
         self._dirty = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
+        self._pace = Pace()
         self._changed: set[str] = set()
         self._gone: set[str] = set()
         self._told: dict[str, Condition] = {}  # by slot: what the last event said
@@ -74,7 +95,8 @@ class Publisher:
         if urgent:
             self._dirty.set()
         elif self._later is None:
-            self._later = asyncio.get_running_loop().call_later(LATER_S, self._it_is_later)
+            wait_s = self._pace.wait_s(self._context.clock.monotonic())
+            self._later = asyncio.get_running_loop().call_later(wait_s, self._it_is_later)
 
     def attributes_changed(self, slots: Iterable[str] | None = None, *, urgent: bool = False) -> None:
         """Tell the ads of these slots (None: of all) anew: something else than the slots has changed in them."""
@@ -85,6 +107,7 @@ class Publisher:
 
     def _it_is_later(self) -> None:
         self._later = None
+        self._pace.told(self._context.clock.monotonic())
         self._dirty.set()
 
     async def advertise(self) -> None:
