@@ -14,6 +14,7 @@ from services.startd.core.slots.transitions import Activity, Condition, State
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.context import Context
+from shared.daemon.pace import Pace
 from shared.errors import RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Message
@@ -37,25 +38,6 @@ def between_jobs(slot: Slot, told: Condition | None, now: float) -> bool:
     return idle and 0.0 <= now - slot.activity_since < LATER_S
 
 
-class Pace:
-    """For how long changes that nobody waits for are gathered. `now` is seconds of a clock that only goes forward."""
-
-    def __init__(self) -> None:
-        self._wait_s = LATER_S
-        self._told = float("-inf")
-
-    def told(self, now: float) -> None:
-        """What was gathered goes out."""
-        self._told = now
-
-    def wait_s(self, now: float) -> float:
-        """There is a first change: so long others are waited for. Twice as long each time, where changes come sooner
-        after the last ones than those had waited."""
-        again = now - self._told < self._wait_s
-        self._wait_s = min(2 * self._wait_s, LATEST_S) if again else LATER_S
-        return self._wait_s
-
-
 class Publisher:
     """Sends ads, events and notices. update_interval: UPDATE_INTERVAL as it is now, seconds."""
 
@@ -77,7 +59,7 @@ class Publisher:
         self._update_interval = update_interval
         self._dirty = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
-        self._pace = Pace()
+        self._pace = Pace(LATER_S, LATEST_S)
         self._changed: set[str] = set()
         self._gone: set[str] = set()
         self._told: dict[str, Condition] = {}  # by slot: what the last event said

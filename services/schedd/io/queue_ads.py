@@ -15,11 +15,13 @@ from services.schedd.io.flocking import Pools
 from services.schedd.io.job_updates import JobUpdates
 from shared.classad import ClassAd
 from shared.daemon.advertiser import Advertiser
+from shared.daemon.pace import Pace
 from shared.messages.ads import SendAds
 from shared.version import VERSION
 
-#: Counts that only go down, or move between running and held, are told this much later, many at a time.
-COALESCE_S: Final = 0.2
+#: Counts that only go down, or move between running and held, are told this much later, many at a time; the second of
+#: these, in seconds, where jobs start and end all the time.
+COALESCE_S: Final = (0.2, 1.0)
 
 
 class QueueAds:
@@ -72,13 +74,13 @@ class QueueAds:
     async def run(self) -> None:
         """Root task. Submitter ads: at once when there is more to do, a little later for all else, and every
         interval."""
-        updates = self._updates
+        updates, clock, pace = self._updates, self._updates.context.clock, Pace(*COALESCE_S)
         while True:
             updates.demand_grew.clear()
             updates.counts_changed.clear()
             await self._publish()
             settings = updates.settings
-            await updates.context.clock.sleep(min(settings.min_interval_s, settings.update_interval_s))
+            await clock.sleep(min(settings.min_interval_s, settings.update_interval_s))
             grew = asyncio.ensure_future(updates.demand_grew.wait())
             changed = asyncio.ensure_future(updates.counts_changed.wait())
             try:
@@ -86,7 +88,8 @@ class QueueAds:
                     (grew, changed), timeout=settings.update_interval_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 if done and grew not in done:
-                    await asyncio.wait((grew,), timeout=COALESCE_S)
+                    await asyncio.wait((grew,), timeout=pace.wait_s(clock.monotonic()))
+                    pace.told(clock.monotonic())
             finally:
                 for waiting in (grew, changed):
                     waiting.cancel()

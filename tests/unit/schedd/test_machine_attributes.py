@@ -31,6 +31,18 @@ def test_what_is_asked_for_moves_on_with_each_run():
     assert (job.ad.eval("MachineAttrname0"), job.ad.eval("MachineAttrname1")) == ("slot3_1", "slot2")
 
 
+def test_what_names_another_attribute_has_its_value():
+    job = job_of(cluster_of('JobMachineAttrs = "Weight,Room,Other,Gone"; X = 5'))
+    slot = parse_ad("[Cpus = 3; Weight = cpus; Other = TARGET.X + 1; Room = Other; Gone = Nowhere]")
+    note_machine(job, slot, MachineAttributes((), 1), 9.0)
+    assert kept(job) == {
+        "MachineAttrWeight0": 3,
+        "MachineAttrRoom0": 6,
+        "MachineAttrOther0": 6,
+        "MachineAttrGone0": UNDEFINED,
+    }
+
+
 def test_secrets_and_what_is_no_name_are_left_out():
     job = job_of(cluster_of('JobMachineAttrs = "ClaimId Capability a-b"'))
     note_machine(job, parse_ad('[ClaimId = "secret"; Capability = "secret"; Cpus = 1]'), MachineAttributes((), 1), 9.0)

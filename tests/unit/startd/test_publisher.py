@@ -6,7 +6,7 @@ from engine.slots.amounts import Amounts
 from engine.slots.carving import SlotKind
 from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.transitions import Activity, Condition, State
-from services.startd.publisher import LATER_S, LATEST_S, Pace, between_jobs
+from services.startd.publisher import LATER_S, between_jobs
 from shared.messages.base import Message
 from shared.messages.claims import JobReportAck
 from shared.messages.events import SlotChanged
@@ -52,18 +52,3 @@ async def test_a_claimed_slot_that_stays_without_a_job_is_told_of(tmp_path) -> N
         await eventually(
             lambda: [(e.state, e.activity) for e in events if isinstance(e, SlotChanged)][-1:] == [("Claimed", "Idle")]
         )
-
-
-def test_changes_are_gathered_for_longer_while_they_go_on():
-    pace, now, waits = Pace(), NOW, []
-    for _ in range(5):  # each change comes right after the last ones were told
-        waits.append(pace.wait_s(now))
-        now += waits[-1]
-        pace.told(now)
-    assert waits == [LATER_S, 2 * LATER_S, 4 * LATER_S, LATEST_S, LATEST_S]
-    now += LATEST_S / 2
-    assert pace.wait_s(now) == LATEST_S
-    pace.told(now + LATEST_S)
-    assert pace.wait_s(now + 2 * LATEST_S) == LATER_S  # it was quiet for as long
-    pace.told(now + 2 * LATEST_S + LATER_S)
-    assert pace.wait_s(now + 2 * LATEST_S + 2.5 * LATER_S) == LATER_S
