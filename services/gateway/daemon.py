@@ -47,6 +47,7 @@ from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
 from shared.server_tls import ServerCertificate, own_names
 from shared.stored_versions import TOKENS
+from shared.transfer.connections import KeptConnections
 from shared.transfer.tls import TransferTls
 from shared.user_names import user_of
 
@@ -180,7 +181,8 @@ class Gateway(Daemon):
         self._tell()
         await self.tokens.bootstrap(Path(self.settings.roost_token_file), self.owner)
         await self.audit.close_files()
-        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0)
+        self._http = aiohttp.ClientSession(connector=KeptConnections(limit=100), timeout=patience)
         await context.bus.listen(Exchange.EVENTS, ["#"], self._on_event)
         await context.bus.serve(f"gateway.{context.name}", partial(handle_order, self))
         self._app = CurrentApp(await self._make_app(self.settings, self.logins))

@@ -30,6 +30,7 @@ from shared.config.knobs.tls import TlsSettings
 from shared.errors import PermanentError
 from shared.host import boot_id
 from shared.messages.claims import Activation, JobReport, JobReportAck
+from shared.transfer.connections import KeptConnections
 from shared.transfer.tls import TransferTls
 
 #: Refusals of a further job that are about the claim, not the job.
@@ -270,7 +271,7 @@ class Runs:
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            self._http = aiohttp.ClientSession(connector=KeptConnections())
         return self._http
 
     def _cores(self, record: RunRecord, job: ClassAd) -> tuple[int, ...]:

@@ -65,6 +65,7 @@ from shared.chirp import MAX_REQUEST
 from shared.classad import ClassAd, unparse_old
 from shared.errors import RetryableError
 from shared.transfer.bundle import CHUNK, Entry, Source, check_sources, feed, receiving, write_bundle
+from shared.transfer.connections import runner_of
 from shared.transfer.counts import TransferCounts
 from shared.transfer.errors import NoRoom, OutOfStep, TooLarge, TransferError
 from shared.transfer.extraction import Extraction
@@ -176,8 +177,7 @@ class FileServer:
                 web.delete("/credentials/{service}", self._delete_credential),
             ]
         )
-        # What is refused is read on for a while here (_discard_rest), and no longer.
-        self._runner = web.AppRunner(app, access_log=None, lingering_time=0)
+        self._runner = runner_of(app)  # what is refused is read on for a while by _discard_rest
         await self._runner.setup()
         try:
             await self._site(host, port, tls)
