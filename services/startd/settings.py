@@ -76,6 +76,7 @@ class Settings:
     idle_boost: float  # KeyboardIdle of other slots when the startd starts
     console_devices: tuple[str, ...]
     credentials_on_disk: bool  # ROOST_CREDENTIALS_ON_DISK
+    credentials_dir: str  # ROOST_CREDENTIALS_DIR; empty: none
     credentials_interval: float  # CRED_CHECK_INTERVAL, seconds
     chirp: ChirpSettings
     plugins: tuple[str, ...] | None  # FILETRANSFER_PLUGINS; None: nothing goes by URL
@@ -140,6 +141,7 @@ def read(config: Config, detected: Detected) -> Settings:
         idle_boost=knobs.disconnected_keyboard_idle_boost,
         console_devices=knobs.console_devices,
         credentials_on_disk=knobs.roost_credentials_on_disk,
+        credentials_dir=knobs.roost_credentials_dir,
         credentials_interval=knobs.cred_check_interval,
         chirp=ChirpSettings(
             enabled=knobs.enable_chirp,

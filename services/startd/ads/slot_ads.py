@@ -85,7 +85,11 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasReconnect": True,
             "HasUserNamespaces": detected.user_namespaces
             and (settings.isolation.user_namespaces or not settings.isolation.seccomp),
-            **({"HasJobCredentials": True} if settings.credentials_on_disk or can_mount() else {}),
+            **(
+                {"HasJobCredentials": True}
+                if settings.credentials_on_disk or settings.credentials_dir or can_mount()
+                else {}
+            ),
             "HasTDP": False,
             "HasMPI": False,
             "HasVM": False,

@@ -4,6 +4,10 @@ with its end.
 They lie in `.condor_creds` of the scratch directory, which _CONDOR_CREDS names: a file `<service>.use` each, which only
 the job's account reads. The directory belongs to the startd, so the job can put nothing there. A machine that can not
 mount one refuses such jobs, unless ROOST_CREDENTIALS_ON_DISK accepts a plain directory.
+
+A startd that is in a container mounts nothing that the engine sees. ROOST_CREDENTIALS_DIR names a directory in memory
+that both have at the same path: each container job has a directory of its own there, which alone is mounted into its
+container.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +27,7 @@ from services.startd.core.journal_records import RunRecord
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import CREDENTIALS
 from services.startd.forkserver import kernel
+from services.startd.isolation.host_capabilities import mountinfo
 from services.startd.run.context import RunContext
 from shared.classad import ClassAd
 from shared.transfer.errors import InTheClear, TransferUnavailable
@@ -33,6 +39,8 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
 #: Launchers whose jobs see what this process mounts. A container engine may live in another place: its launcher looks
 #: whether the container has them.
 LAUNCHERS: Final = ("process", "java", "apptainer", "singularity", "docker")
+#: File systems that have no disk.
+IN_MEMORY: Final = ("tmpfs", "ramfs")
 
 
 class JobCredentials:
@@ -46,21 +54,39 @@ class JobCredentials:
         self._over = False
 
     @property
+    def outside(self) -> str:
+        """Where they lie, if that is not in the scratch directory, which has an empty directory for them then."""
+        folder, record = self._context.settings().credentials_dir, self._record
+        return f"{folder}/{Path(record.scratch).name}" if folder and record.launcher == "docker" else ""
+
+    @property
     def _place(self) -> Path:
-        return self._context.scratch(self._record) / CREDENTIALS
+        return Path(self.outside or self._context.scratch(self._record) / CREDENTIALS)
 
     async def deliver(self, job: ClassAd, reader: tuple[int, int] | None) -> str:
         """Have them there before the job starts. reader: uid and gid of the job; none: the startd's. The name of the
         directory in the scratch directory; empty where the job wants none. Raises RunFailed."""
         if not job.eval_string(NEEDED).strip(" ,"):
             return ""
-        record, on_disk = self._record, self._context.settings().credentials_on_disk
+        record = self._record
         if record.launcher not in LAUNCHERS:
             raise Fault.NO_CREDENTIALS.failure(f"credentials can not be delivered to {record.launcher} jobs")
         if not record.transfer_url:
             raise Fault.NO_CREDENTIALS.failure(
                 "credentials come with the job's files: should_transfer_files = YES is needed for use_oauth_services"
             )
+        if self.outside:
+            self._make_outside()
+        else:
+            self._make_here(on_disk=self._context.settings().credentials_on_disk)
+        try:
+            self._write(await self._fetch(), reader)
+        except (aiohttp.ClientError, TimeoutError, OSError, TransferUnavailable) as error:
+            raise Fault.NO_ISOLATION.failure(f"credentials can not be had: {error}") from error
+        return CREDENTIALS
+
+    def _make_here(self, *, on_disk: bool) -> None:
+        """Raises RunFailed."""
         try:
             os.mkdir(self._place, 0o711)
             if not on_disk:
@@ -73,11 +99,24 @@ class JobCredentials:
                 f"this machine can not keep credentials in memory: {error.strerror or error}; the startd needs root "
                 "and CAP_SYS_ADMIN, or ROOST_CREDENTIALS_ON_DISK = True"
             ) from error
+
+    def _make_outside(self) -> None:
+        """Raises RunFailed."""
+        place = self._place
         try:
-            self._write(await self._fetch(), reader)
-        except (aiohttp.ClientError, TimeoutError, OSError, TransferUnavailable) as error:
-            raise Fault.NO_ISOLATION.failure(f"credentials can not be had: {error}") from error
-        return CREDENTIALS
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(place.parent, 0o700)
+            kept = os.stat(place.parent)
+            if (kind := file_system_of(mountinfo(), kept.st_dev)) not in IN_MEMORY:
+                raise OSError(f"it is in a file system {kind or 'of an unknown kind'}, and not in memory")
+            if kept.st_uid != os.geteuid() or kept.st_mode & 0o077:
+                raise OSError("others than the startd's account can look into it: want its owner, and mode 0700")
+            os.mkdir(place, 0o711)
+            os.mkdir(self._context.scratch(self._record) / CREDENTIALS, 0o711)  # what it is mounted over
+        except OSError as error:
+            raise Fault.NO_ISOLATION.failure(
+                f"credentials can not be kept in ROOST_CREDENTIALS_DIR = {place.parent}: {error.strerror or error}"
+            ) from error
 
     def keep_fresh(self, job: ClassAd) -> None:
         """Refresh them every CRED_CHECK_INTERVAL from now on, also those of an earlier life's run."""
@@ -109,7 +148,9 @@ class JobCredentials:
     def unmount(self) -> None:
         """What a life before this one left in memory goes."""
         place = self._place
-        if os.path.ismount(place):
+        if self.outside:
+            shutil.rmtree(place, ignore_errors=True)
+        elif os.path.ismount(place):
             with contextlib.suppress(OSError):
                 kernel.unmount(str(place))
 
@@ -172,3 +213,13 @@ class JobCredentials:
                     os.unlink(name, dir_fd=folder)
         finally:
             os.close(folder)
+
+
+def file_system_of(mountinfo: str, device: int) -> str:
+    """The kind of file system of a device, from the text of /proc/self/mountinfo; empty: not known. Pure."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mountinfo.splitlines():
+        mount, _, source = line.partition(" - ")
+        if mount.split()[2:3] == [number]:
+            return source.partition(" ")[0]
+    return ""

@@ -409,7 +409,7 @@ class Run:
         if not self._credentials_in:
             return launch
         place = f"{launch.env['_CONDOR_SCRATCH_DIR']}/{self._credentials_in}"
-        return replace(launch, env={**launch.env, "_CONDOR_CREDS": place})
+        return replace(launch, env={**launch.env, "_CONDOR_CREDS": place}, credentials=self._credentials.outside)
 
     def launch(self) -> Launch:
         """What was started, described anew: also for a run of an earlier life. Raises RunFailed."""

@@ -104,6 +104,12 @@ class StartdSettings(CommonSettings):
         "false",
         meaning="credentials of jobs may lie in a plain directory, where none in memory can be had",
     )
+    roost_credentials_dir: str = knob(
+        "ROOST_CREDENTIALS_DIR",
+        "",
+        meaning="directory in a file system in memory (tmpfs) that the container engine finds at the same path: "
+        "credentials of container jobs lie there, where the startd can mount nothing that the engine sees",
+    )
     cred_check_interval: int = knob(
         "CRED_CHECK_INTERVAL", "60", unit="s", least=1, meaning="between two refreshes of a running job's credentials"
     )

@@ -69,6 +69,7 @@ class Launch:
     reads: tuple[str, ...] = ()  # that it needs besides what jobs may read here
     wrapped: bool = True  # USER_JOB_WRAPPER starts it: it is the job
     network: str = ""  # Docker: none, host, or the engine's default
+    credentials: str = ""  # Docker: where its credentials lie, if not in its scratch directory
     labels: Mapping[str, str] = field(default_factory=dict)
     slot: str = ""  # slot1_2@host
     lease_s: float | None = None  # it is killed after so long, if it is not let live on; None: it has no lease

@@ -27,6 +27,7 @@ from services.startd.core.run.job_launch import CREDENTIALS, Finished, Launch, M
 from services.startd.exec.api import LOOPBACK, Launcher, LauncherHost, LauncherKind
 from services.startd.exec.docker import container_run, usage
 from services.startd.exec.docker.container_run import ContainerRun, ExitReader, container_name
+from services.startd.exec.docker.credentials import credentials_inside, credentials_outside
 from services.startd.exec.docker.engine import (
     Engine,
     EngineAway,
@@ -51,7 +52,6 @@ from services.startd.exec.docker.plan import (
     DockerSettings,
     Limits,
     choose_docker,
-    credentials_inside,
     docker_attributes,
     gateway_of,
     host_ports,
@@ -413,8 +413,8 @@ class DockerLauncher(Launcher):
     async def _start(self, launch: Launch, run: ContainerRun, plan: ContainerPlan) -> None:
         name = container_name(launch.run)
         await self._create(name, launch, run, plan)
-        if (inside := credentials_inside(plan)) and (launch.scratch / CREDENTIALS).is_dir():
-            await self._look_for_credentials(launch.scratch / CREDENTIALS, inside, run)
+        if (inside := credentials_inside(plan.body)) and (outside := credentials_outside(launch)).is_dir():
+            await self._look_for_credentials(outside, inside, run)
         run.streams = await self._attach(launch, run)
         if run.streams is not None:
             loop, changed = asyncio.get_running_loop(), run.changed
@@ -450,8 +450,9 @@ class DockerLauncher(Launcher):
         if not seen:
             raise Fault.NO_CREDENTIALS.failure(
                 "credentials can not be delivered into the container: the engine does not see the file system in "
-                "memory that this startd mounts for them, as one of them is in a container or in a mount namespace. "
-                "ROOST_CREDENTIALS_ON_DISK = True has them in the job's directory instead"
+                "memory that this startd has for them, as one of them is in a container or in a mount namespace. "
+                "ROOST_CREDENTIALS_DIR names a directory in memory that both see, and ROOST_CREDENTIALS_ON_DISK = True "
+                "has them in the job's directory instead"
             )
 
     async def _limit(self, run: ContainerRun, rlimits: Mapping[str, int]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import Choice, Launch
 from services.startd.exec.container_request import REGISTRY, container_request, inside_path
+from services.startd.exec.docker.credentials import credentials_mounts
 from services.startd.exec.docker.engines import EngineFacts
 from services.startd.exec.docker.extra_arguments import Additions, BadArguments, read_arguments
 from shared.classad import UNDEFINED, ClassAd, Expr, evaluate
@@ -259,6 +260,7 @@ def make_plan(
     mounts: list[dict[str, Any]] = [{"Type": "bind", "Source": scratch_on_host, "Target": target or scratch}]
     for volume in volumes_for(rules, machine, job):
         mounts.append({"Type": "bind", "Source": volume.host, "Target": volume.inside, "ReadOnly": volume.read_only})
+    mounts += credentials_mounts(launch, inside)
     network = network_mode(rules, launch.network)
     services = _services(launch, network)
     host: dict[str, Any] = {
@@ -319,12 +321,6 @@ def make_plan(
         _pull_policy(job.eval_string("DockerPullPolicy")),
         rlimits=ulimits if facts.forgets_ulimits else {},
     )
-
-
-def credentials_inside(plan: ContainerPlan) -> str:
-    """Where the job finds its credentials; empty: it has none."""
-    name = "_CONDOR_CREDS="
-    return next((one.removeprefix(name) for one in plan.body["Env"] if one.startswith(name)), "")
 
 
 def _ulimits(launch: Launch, rules: DockerSettings, facts: EngineFacts, limits: Limits) -> dict[str, int]:
