@@ -536,7 +536,8 @@ class AsyncClient:
                         event = lines.feed(raw)
                         if event is not None:
                             after = event.id
-                            yield event
+                            for one in protocol.each(event):
+                                yield one
             except ClientError as error:
                 if not (error.retryable and opened):
                     raise

@@ -525,7 +525,7 @@ class Client:
                         event = lines.feed(raw)
                         if event is not None:
                             after = event.id
-                            yield event
+                            yield from protocol.each(event)
             except ClientError as error:
                 if not (error.retryable and opened):
                     raise

@@ -188,7 +188,30 @@ def _pages(path: str, query: Mapping[str, Any]) -> Call:
 
 
 def events(types: Sequence[str], after: str) -> Call:
-    return call("GET", "/v1/events", {"type": list(types), "after": after})
+    return call("GET", "/v1/events", {"type": list(types), "after": place_of(after)})
+
+
+def each(event: Event) -> Iterator[Event]:
+    """One event for each job, of one that tells of many."""
+    jobs = event.body.get("jobs")
+    if event.type not in ("job.held", "job.released", "job.removed") or not jobs:
+        yield event
+        return
+    cluster = str(event.body.get("job_id", "")).partition(".")[0]
+    for first, last in jobs:
+        for proc in range(first, last + 1):
+            body = {**event.body, "job_id": f"{cluster}.{proc}", "jobs": []}
+            yield Event(part_id(event.id, proc), event.type, body)
+
+
+def part_id(ident: str, proc: int) -> str:
+    """Of an event that tells of many jobs, what it tells of one."""
+    return f"{ident}/{proc}"
+
+
+def place_of(ident: str) -> str:
+    """Where the stream is after this event."""
+    return ident.partition("/")[0]
 
 
 class Pages:

@@ -8,7 +8,7 @@ its neighbours; it moves one chunk's numbers only. Pure.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -17,6 +17,8 @@ Key = tuple[int, ...]
 
 #: Numbers of one array; of twice as many two are made.
 CHUNK: Final = 1024
+#: Numbers that are fewer than one of so many in their span are removed one by one.
+SPARSE: Final = 8
 
 Chunk: TypeAlias = "range | array[int]"
 
@@ -105,6 +107,27 @@ class Bucket:
         self._put(at, at + 1, head, [rest] if rest else [])
         return True
 
+    def remove_row(self, head: Key, ends: Sequence[int]) -> None:
+        """Remove many keys of one head. ends: ascending; what is not here is passed over."""
+        start = 0
+        while start < len(ends):
+            at = bisect_left(self._lasts, (*head, ends[start]))
+            if at == len(self._lasts) or self._heads[at] != head:
+                return
+            chunk = self._chunks[at]
+            stop = bisect_right(ends, chunk[-1], lo=start)
+            if stop - start > 1 and ends[stop - 1] - ends[start] < SPARSE * (stop - start):
+                begin, end = bisect_left(chunk, ends[start]), bisect_right(chunk, ends[stop - 1])
+                gone = set(ends[start:stop])
+                between = [number for number in chunk[begin:end] if number not in gone]
+                rest = [part for part in (chunk[:begin], *_chunks(between), chunk[end:]) if part]
+                self._size += sum(map(len, rest)) - len(chunk)
+                self._put(at, at + 1, head, rest)
+            else:
+                stop = start + 1
+                self.remove((*head, ends[start]))
+            start = stop
+
     # Going through it: a place is (chunk, number in it)
 
     def at(self, chunk: int, place: int) -> Key | None:
@@ -165,6 +188,8 @@ class Bucket:
 
 def _chunks(ends: Sequence[int]) -> list[Chunk]:
     """Ascending numbers as chunks."""
-    if ends and ends[-1] - ends[0] == len(ends) - 1:
+    if not ends:
+        return []
+    if ends[-1] - ends[0] == len(ends) - 1:
         return [range(ends[0], ends[-1] + 1)]
     return [array("q", ends[start : start + CHUNK]) for start in range(0, len(ends), CHUNK)]

@@ -92,6 +92,21 @@ class IdleQueue:
         elif key == first:
             self._head_moves(autocluster, first, bucket.first())
 
+    def remove_row(self, autocluster: int, priority: int, cluster: int, procs: Sequence[int]) -> None:
+        """Remove many jobs of one cluster. procs: ascending."""
+        self._page = None
+        bucket = self.buckets.get(autocluster)
+        if bucket is None:
+            return
+        first, before = bucket.first(), len(bucket)
+        bucket.remove_row((-priority, cluster), procs)
+        self._count(autocluster, len(bucket) - before)
+        if not len(bucket):
+            del self.buckets[autocluster], self._weights[autocluster]
+            self._head_moves(autocluster, first, None)
+        elif bucket.first() != first:
+            self._head_moves(autocluster, first, bucket.first())
+
     def _head_moves(self, autocluster: int, old: Key, new: Key | None) -> None:
         """The first job of a bucket is another one now; None: there is no bucket any more."""
         at = bisect_left(self._heads, (old, autocluster))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -10,8 +10,19 @@ from typing import Final
 from engine.queue.autoclusters import AutoclusterChanges, Autoclusters
 from engine.queue.bucket import Key, key_of
 from engine.queue.idle_queue import IdleQueue
-from engine.queue.jobs import START_RULES, STATUS_NAMES, WAITING, Cluster, Job, JobId, JobStatus, priority_of, unpacked
-from engine.queue.packed_jobs import PackedJobs
+from engine.queue.jobs import (
+    START_RULES,
+    STATUS_NAMES,
+    WAITING,
+    Cluster,
+    Job,
+    JobId,
+    JobStatus,
+    priority_of,
+    unpacked,
+    write_status,
+)
+from engine.queue.packed_jobs import MOST_GROUPS, NOTHING, WRITTEN, PackedJobs
 from engine.queue.parallel import make_nodes, renew
 from engine.queue.submitters import Count
 from shared.classad import ClassAd
@@ -85,34 +96,95 @@ class JobTable:
             self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + job.size
             self.refresh(job)
 
-    def add_packed(self, cluster: Cluster, ads: dict[int, bytes], names: set[str], idle_from: float) -> bool:
-        """New jobs of a cluster that are idle and not looked at before they start. ads: what is their own, packed, by
-        proc; names: folded, of attributes that are some of theirs, none of packed_jobs.LOOKED_AT. False, and nothing
-        happens: they have to be made and added."""
-        jobs, submitter = cluster.jobs, cluster.submitter
+    def add_packed(
+        self,
+        cluster: Cluster,
+        ads: dict[int, bytes],
+        names: set[str],
+        idle_from: float,
+        status: JobStatus = JobStatus.IDLE,
+        state: bytes = NOTHING,
+    ) -> bool:
+        """New jobs of a cluster that are idle or held and not looked at before they start. ads: what is their own,
+        packed, by proc; names: folded, of attributes that are some of theirs, none of packed_jobs.LOOKED_AT; state:
+        what each of them has besides of packed_jobs.WRITTEN, packed. False, and nothing happens: they have to be made
+        and added."""
+        jobs = cluster.jobs
         shared = cluster.ad.table()
-        if not ads or cluster.here or cluster.parallel or jobs.packed or not START_RULES.isdisjoint(shared):
+        if not ads or cluster.here or cluster.parallel or not START_RULES.isdisjoint(shared):
             return False
-        autocluster = self.autoclusters.of_cluster(cluster, names)
+        if len(jobs.groups) >= MOST_GROUPS:
+            return False
+        packed = PackedJobs(
+            priority_of(cluster.ad), cluster.submitter, idle_from, names, ads, status=status, state=state
+        )
+        idle = status == JobStatus.IDLE
+        autocluster = self._autocluster(cluster, packed) if idle else 0
         if autocluster is None:
             return False
-        packed = PackedJobs(priority_of(cluster.ad), submitter, idle_from, names, ads)
         self.clusters[cluster.id] = cluster
         jobs.add_packed(packed, partial(unpacked, cluster))
         cluster.waiting += len(ads)
-        self.count(submitter).move(None, JobStatus.IDLE, jobs=len(ads))
+        self.count(packed.submitter).move(None, status, jobs=len(ads))
         self.total += len(ads)
         self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + len(ads)
-        self._offer(cluster, packed, autocluster)
+        if idle:
+            self._offer(cluster, packed, autocluster)
         return True
 
-    def _offer(self, cluster: Cluster, packed: PackedJobs, autocluster: int) -> None:
-        """Offer packed jobs to claims and the negotiator."""
-        procs = sorted(packed.ads)
+    def restate(
+        self, cluster: Cluster, packed: PackedJobs, procs: Sequence[int], status: JobStatus, state: bytes, now: float
+    ) -> bool:
+        """Packed jobs of a group come into another state together: idle or held. procs: ascending; state: what each
+        of them has of packed_jobs.WRITTEN from now on, packed. False, and nothing happens: they have to be made."""
+        idle = status == JobStatus.IDLE
+        new = PackedJobs(packed.priority, packed.submitter, packed.idle_from, packed.names, status=status, state=state)
+        new.sorted_as = packed.sorted_as
+        new.autocluster, new.generation = packed.autocluster, packed.generation
+        autocluster = 0
+        if idle:
+            new.idle_from = now  # what held it may have changed what slots look at
+            found = self._autocluster(cluster, new)
+            if found is None:
+                return False
+            autocluster = found
+            new.autocluster, new.generation = found, self.autoclusters.generation
+        groups = cluster.jobs.groups
+        into = next((one for one in groups if one is not packed and _alike(one, new)), None)
+        if into is None and len(groups) >= MOST_GROUPS:
+            return False
+        self._withdraw_row(cluster, packed, procs)
+        self.count(packed.submitter).move(JobStatus(packed.status), status, jobs=len(procs))
+        cluster.jobs.move(packed, procs, into or new)
+        if idle:
+            if into is not None and packed.sorted_as != autocluster and (example := cluster.jobs.peek(procs[0])):
+                self.sorting.note_row(example, autocluster, procs)
+            self._offer(cluster, into or new, autocluster, procs)
+        self.note_due(cluster)
+        return True
+
+    def forget_packed(self, cluster: Cluster, packed: PackedJobs, procs: Sequence[int]) -> bool:
+        """Packed jobs are no more. procs: ascending. True as of `forget`."""
+        self._withdraw_row(cluster, packed, procs)
+        self.count(packed.submitter).move(JobStatus(packed.status), None, jobs=len(procs))
+        cluster.jobs.move(packed, procs, None)
+        cluster.waiting -= len(procs)
+        return self._gone(cluster, len(procs))
+
+    def _autocluster(self, cluster: Cluster, packed: PackedJobs) -> int | None:
+        """Which all of a group have; None: they do not."""
+        names = packed.names if packed.state == NOTHING else packed.names | WRITTEN
+        return self.autoclusters.of_cluster(cluster, names)
+
+    def _offer(
+        self, cluster: Cluster, packed: PackedJobs, autocluster: int, procs: Sequence[int] | None = None
+    ) -> None:
+        """Offer packed jobs to claims and the negotiator. procs: these of a group, ascending; none: all."""
+        procs = procs or sorted(packed.ads)
         packed.autocluster, packed.generation = autocluster, self.autoclusters.generation
         if packed.sorted_as != autocluster:
             packed.sorted_as = autocluster
-            self.note_packed(cluster, procs)
+            self.note_packed(cluster, packed)
         queue = self.idle.get(packed.submitter)
         if queue is None:
             queue = self.idle[packed.submitter] = IdleQueue()
@@ -120,12 +192,15 @@ class JobTable:
         packed.offered = True
         self.count(packed.submitter).offered += len(procs)
 
-    def note_packed(self, cluster: Cluster, procs: list[int] | None = None) -> None:
-        """Have it told of which autocluster the packed jobs of a cluster are. procs: of all of them, ascending."""
-        packed = cluster.jobs.packed
-        procs = procs or (sorted(packed.ads) if packed is not None else [])
+    def _withdraw_row(self, cluster: Cluster, packed: PackedJobs, procs: Sequence[int]) -> None:
+        if packed.offered:
+            self.idle[packed.submitter].remove_row(packed.autocluster, packed.priority, cluster.id, procs)
+
+    def note_packed(self, cluster: Cluster, packed: PackedJobs) -> None:
+        """Have it told of which autocluster a group of jobs is."""
+        procs = sorted(packed.ads)
         example = cluster.jobs.peek(procs[0]) if procs else None
-        if packed is not None and packed.sorted_as and example is not None:
+        if packed.sorted_as and example is not None:
             self.sorting.note_row(example, packed.sorted_as, procs)
 
     def count(self, submitter: str) -> Count:
@@ -138,9 +213,7 @@ class JobTable:
         """Put a job into another state."""
         if status == job.status:
             return
-        job.ad["LastJobStatus"] = int(job.status)
-        job.ad["JobStatus"] = int(status)
-        job.ad["EnteredCurrentStatus"] = int(now)
+        write_status(job.ad, job.status, status, now)
         if job.whole is None:  # what is counted are jobs
             self.count(job.submitter).move(job.status, status, here=job.cluster.here)
             if change := (status in WAITING) - (job.status in WAITING):
@@ -214,20 +287,24 @@ class JobTable:
         another."""
         self.withdraw(job)
         self.count(job.submitter).move(job.status, None, here=job.cluster.here)
-        self.total -= 1
-        user = job.cluster.user
-        self.per_user[user] -= job.size
-        if not self.per_user[user]:
-            del self.per_user[user]
         del job.cluster.jobs[job.proc]
         job.cluster.waiting -= job.status in WAITING
-        self.note_due(job.cluster)
+        return self._gone(job.cluster, 1, job.size)
+
+    def _gone(self, cluster: Cluster, jobs: int, size: int | None = None) -> bool:
+        """Jobs of a cluster have left. size: as how many they counted. True if the cluster is gone with them."""
+        self.total -= jobs
+        user = cluster.user
+        self.per_user[user] -= jobs if size is None else size
+        if not self.per_user[user]:
+            del self.per_user[user]
+        self.note_due(cluster)
         for number in self.crowded.pop(user, ()):
             if (other := self.clusters.get(number)) is not None:
                 self.note_due(other)
-        if not job.cluster.over:
+        if not cluster.over:
             return False
-        del self.clusters[job.cluster.id]
+        del self.clusters[cluster.id]
         return True
 
     def note_due(self, cluster: Cluster) -> None:
@@ -258,13 +335,15 @@ class JobTable:
             job.idle_key = None
         self.idle.clear()
         self._weights.clear()
-        differing: list[Cluster] = []
+        differing: list[tuple[Cluster, PackedJobs]] = []
         for cluster in self.clusters.values():
-            if (packed := cluster.jobs.packed) is not None:
-                autocluster = self.autoclusters.of_cluster(cluster, packed.names)
+            for packed in cluster.jobs.groups:
+                if packed.status != JobStatus.IDLE:
+                    continue
+                autocluster = self._autocluster(cluster, packed)
                 if autocluster is None:
                     packed.offered = False
-                    differing.append(cluster)
+                    differing.append((cluster, packed))
                 else:
                     self._offer(cluster, packed, autocluster)
         return chain(waiting, _made(differing))
@@ -371,9 +450,19 @@ def _summed(counts: Iterable[Mapping[JobStatus, int]]) -> dict[str, int]:
     return result
 
 
-def _made(clusters: Iterable[Cluster]) -> Iterator[Job]:
-    """The packed jobs of some clusters, one after the other."""
-    for cluster in clusters:
-        for proc in list(cluster.jobs.packed.ads) if cluster.jobs.packed is not None else ():
+def _alike(one: PackedJobs, other: PackedJobs) -> bool:
+    """Whether these may be one group."""
+    return (
+        (one.status, one.state, one.priority, one.submitter, one.autocluster, one.generation)
+        == (*(other.status, other.state, other.priority, other.submitter, other.autocluster, other.generation),)
+        and one.names == other.names
+        and (one.offered or one.status != JobStatus.IDLE)
+    )
+
+
+def _made(groups: Iterable[tuple[Cluster, PackedJobs]]) -> Iterator[Job]:
+    """The jobs of some groups, one after the other."""
+    for cluster, packed in groups:
+        for proc in list(packed.ads):
             if (job := cluster.jobs.get(proc)) is not None:
                 yield job

@@ -299,12 +299,19 @@ def make_job(cluster: Cluster, proc: int, packed: bytes, status: JobStatus, prio
 
 def unpacked(cluster: Cluster, packed: PackedJobs, proc: int, ad: bytes) -> Job:
     """A job that was packed."""
-    job = make_job(cluster, proc, ad, JobStatus.IDLE, packed.priority, packed.submitter)
+    job = make_job(cluster, proc, ad, JobStatus(packed.status), packed.priority, packed.submitter)
     job.autocluster, job.generation, job.sorted_as = packed.autocluster, packed.generation, packed.sorted_as
     job.idle_from = packed.idle_from
     if packed.offered:
         job.idle_key = key_of(packed.priority, cluster.id, proc)
     return job
+
+
+def write_status(ad: ClassAd, old: JobStatus, status: JobStatus, now: float) -> None:
+    """What a job's ad says of its state."""
+    ad["LastJobStatus"] = int(old)
+    ad["JobStatus"] = int(status)
+    ad["EnteredCurrentStatus"] = int(now)
 
 
 def priority_of(ad: ClassAd) -> int:

@@ -3,15 +3,24 @@ by nobody since they came. They are kept as the bytes that the database has of t
 
 A job is packed from when it comes (or is read from the database) until somebody asks for it; then it is made, and
 stays. So who has a job has the only one. Who only looks takes a `peek`: it is as the job is, and is not to be changed.
-Pure.
+
+Jobs of a cluster that are in the same state, and came into it in the same way, are one group. What an order on many of
+them writes into their ads is written once, for the group: the database has it in each job's ad. Pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Generic, TypeVar
+
+import msgpack
+
+from shared.classad.expr import fold
+
+IDLE: Final = 1  # JobStatus
 
 #: Attributes (folded) of which a packed job has none of its own: each makes somebody look at it, or places it in
 #: another row of the queue. What slots look at is known to the autoclusters only.
@@ -25,20 +34,39 @@ LOOKED_AT: Final = frozenset(
     ]
 )
 
+#: Attributes (folded) that orders on jobs that wait write (services.schedd.core.job_changes).
+WRITTEN: Final = frozenset(
+    [
+        *("lastjobstatus", "jobstatus", "enteredcurrentstatus", "numholds", "numholdsbyreason"),
+        *("holdreason", "holdreasoncode", "holdreasonsubcode", "releasereason", "removereason"),
+        *("lastholdreason", "lastholdreasoncode", "lastholdreasonsubcode"),
+    ]
+)
+#: A packed ad with nothing in it.
+NOTHING: Final = msgpack.packb({})
+#: Groups of one cluster. Each is asked for a job that is looked for.
+MOST_GROUPS: Final = 200
+
 
 @dataclass(slots=True)
 class PackedJobs:
-    """The packed jobs of one cluster. All are idle, and have in common what stands here besides `ads`."""
+    """Packed jobs of one cluster, all idle or all held. They have in common what stands here besides `ads`."""
 
     priority: int
     submitter: str
     idle_from: float  # Job.idle_from
     names: set[str] = field(default_factory=set)  # folded names of attributes that some of them have of their own
-    ads: dict[int, bytes] = field(default_factory=dict)  # by proc: what is its own, packed
+    ads: dict[int, bytes] = field(default_factory=dict)  # by proc: what is its own besides `state`, packed
+    status: int = IDLE
+    state: bytes = NOTHING  # what each of them has of its own of WRITTEN, packed; their `ads` have none of it then
     autocluster: int = 0
     generation: int = -1  # of the significant attributes that `autocluster` belongs to
     sorted_as: int = 0  # Job.sorted_as
     offered: bool = False  # they stand in the idle queue
+
+    def ad(self, proc: int) -> bytes:
+        """All that is a job's own, packed."""
+        return merged(self.ads[proc], self.state)
 
 
 J = TypeVar("J")
@@ -47,14 +75,14 @@ J = TypeVar("J")
 class JobMap(Mapping[int, J], Generic[J]):
     """The jobs of a cluster, by proc. Reading one makes it; `in`, `len` and going through the procs make none."""
 
-    __slots__ = ("_made", "_order", "_unpack", "packed")
+    __slots__ = ("_made", "_order", "_unpack", "groups")
 
     def __init__(self) -> None:
         self._made: dict[int, J] = {}
         #: Makes a job. It knows the cluster, so it is there only while jobs are packed: a circle would be freed late.
         self._unpack: Callable[[PackedJobs, int, bytes], J] | None = None
         self._order: list[int] | None = None  # all procs, ascending, and perhaps some that are gone
-        self.packed: PackedJobs | None = None
+        self.groups: list[PackedJobs] = []  # none is empty
 
     def __getitem__(self, proc: int) -> J:
         job = self._made.get(proc)
@@ -69,18 +97,33 @@ class JobMap(Mapping[int, J], Generic[J]):
         job = self._made.get(proc)
         return self._make(proc, keep=False) if job is None else job
 
+    def group_of(self, proc: int) -> PackedJobs | None:
+        """The group that a packed job is in; None: it is made, or there is none."""
+        for group in self.groups:
+            if proc in group.ads:
+                return group
+        return None
+
+    @property
+    def packed_count(self) -> int:
+        return sum(len(group.ads) for group in self.groups)
+
     def _make(self, proc: int, *, keep: bool) -> J | None:
-        packed, unpack = self.packed, self._unpack
-        ad = packed.ads.get(proc) if packed is not None else None
-        if packed is None or unpack is None or ad is None:
+        group = self.group_of(proc)
+        if group is None or self._unpack is None:
             return None
-        job = unpack(packed, proc, ad)
+        job = self._unpack(group, proc, group.ad(proc))
         if keep:
             self._made[proc] = job
-            del packed.ads[proc]
-            if not packed.ads:
-                self.packed = self._unpack = None
+            del group.ads[proc]
+            if not group.ads:
+                self._drop(group)
         return job
+
+    def _drop(self, group: PackedJobs) -> None:
+        self.groups = [one for one in self.groups if one is not group]
+        if not self.groups:
+            self._unpack = None
 
     def __setitem__(self, proc: int, job: J) -> None:
         order = self._order
@@ -97,23 +140,39 @@ class JobMap(Mapping[int, J], Generic[J]):
         if self._order is not None and len(self) < len(self._order) // 2:
             self._order = None
 
-    def add_packed(self, packed: PackedJobs, unpack: Callable[[PackedJobs, int, bytes], J]) -> None:
-        """Take jobs that are not here yet, while none is packed. unpack: makes the job of a proc."""
-        self.packed, self._unpack = packed, unpack
+    def add_packed(self, group: PackedJobs, unpack: Callable[[PackedJobs, int, bytes], J]) -> None:
+        """Take jobs that are not here yet. unpack: makes the job of a proc."""
+        self.groups.append(group)
+        self._unpack = unpack
         self._order = None
+
+    def move(self, group: PackedJobs, procs: Sequence[int], to: PackedJobs | None) -> None:
+        """Have some jobs of a group in another one, which may be new; None: nowhere, they are no more."""
+        if to is not None and all(to is not one for one in self.groups):
+            self.groups.append(to)
+        if len(procs) == len(group.ads):
+            taken, group.ads = group.ads, {}
+        else:
+            taken = {proc: group.ads.pop(proc) for proc in procs}
+        if to is not None:
+            to.ads.update(taken)
+        if not group.ads:
+            self._drop(group)
+        if self._order is not None and len(self) < len(self._order) // 2:
+            self._order = None
 
     def __iter__(self) -> Iterator[int]:
         """A snapshot, as who reads what it gives makes jobs."""
         return iter(self._procs())
 
     def _procs(self) -> list[int]:
-        return [*self._made, *(self.packed.ads if self.packed is not None else ())]
+        return list(chain(self._made, *(group.ads for group in self.groups)))
 
     def __len__(self) -> int:
-        return len(self._made) + (len(self.packed.ads) if self.packed is not None else 0)
+        return len(self._made) + self.packed_count
 
     def __contains__(self, proc: object) -> bool:
-        return proc in self._made or (self.packed is not None and proc in self.packed.ads)
+        return proc in self._made or any(proc in group.ads for group in self.groups)
 
     def made(self) -> list[J]:
         """The jobs that are not packed, by proc."""
@@ -142,3 +201,42 @@ def may_be_packed(names: Collection[str]) -> bool:
     """Whether nobody looks at an idle job with own attributes of these names (folded) before it starts, as far as
     these tell."""
     return LOOKED_AT.isdisjoint(names) and not any(name.startswith("request") for name in names)
+
+
+def merged(first: bytes, second: bytes) -> bytes:
+    """One packed ad of two that have no name in common."""
+    return joined(first, [second])
+
+
+def joined(first: bytes, others: Sequence[bytes]) -> bytes:
+    """One packed ad of several that have no name in common."""
+    count, begin = _head(first)
+    parts = [first[begin:]]
+    for one in others:
+        more, begin = _head(one)
+        count += more
+        parts.append(one[begin:])
+    head = _PACKER.pack_map_header(count)
+    return head + b"".join(parts)  # type: ignore[no-any-return]
+
+
+_PACKER: Final = msgpack.Packer()
+
+
+def _head(packed: bytes) -> tuple[int, int]:
+    """How many names a packed ad has, and where the first of them is: a map of MessagePack."""
+    first = packed[0]
+    if 0x80 <= first <= 0x8F:
+        return first & 0x0F, 1
+    size = {0xDE: 2, 0xDF: 4}[first]
+    return int.from_bytes(packed[1 : 1 + size], "big"), 1 + size
+
+
+def split(packed: bytes) -> tuple[bytes, bytes]:
+    """(the rest, what is of WRITTEN) of what is a job's own, packed."""
+    body = msgpack.unpackb(packed, unicode_errors="surrogateescape")
+    state = {name: body.pop(name) for name in sorted(body) if fold(name) in WRITTEN}
+    return (
+        msgpack.packb(body, unicode_errors="surrogateescape"),
+        msgpack.packb(state, unicode_errors="surrogateescape"),
+    )

@@ -32,6 +32,7 @@ from roost.consumer.filters import Filter, Wanted, binding_patterns, patterns_of
 from roost.consumer.handlers import Attempts, Handler, OnFailure
 from roost.consumer.health import Health, HealthPage
 from roost.consumer.http import HttpSource
+from roost.consumer.parts import parts
 from roost.consumer.position import SAVE_EVERY_S, Position
 from roost.consumer.snapshot import JOB_NEEDS, SLOT_NEEDS, SnapshotCut
 from roost.consumer.source import Closed, Delivered, Gap, Item, Job, Live, Received, Slot, SnapshotItem, Source
@@ -138,6 +139,7 @@ class Consumer:
         self._source: Source | None = None
         self._stopping: asyncio.Event | None = None
         self._coming: asyncio.Task[Delivered] | None = None  # what the source is asked for
+        self._parts: Iterator[Delivered] = iter(())  # what came of it last
         self._loops: list[AsyncGenerator[Any, None]] = []
         if not self._amqp:
             locate(self._gateway, self._token)  # a pool that is not there is told at once
@@ -234,6 +236,13 @@ class Consumer:
         while True:
             if self._stopping.is_set():
                 raise Closed
+            if (part := next(self._parts, None)) is not None:
+                assert isinstance(part.item, Received)
+                self.health.heard(part.item)
+                if self.filter.takes(part.item):
+                    return part
+                part.done("")
+                continue
             if self._coming is None:
                 self._coming = asyncio.get_running_loop().create_task(self._source.next(), name="consumer:next")
             if not self._coming.done():
@@ -246,10 +255,7 @@ class Consumer:
                 self.health.gaps += 1
                 LOG.warning("%s: %s", self.health.name, item.reason)
                 return delivered
-            self.health.heard(item)
-            if self.filter.takes(item):
-                return delivered
-            delivered.done("")
+            self._parts = parts(delivered)
 
     def __aiter__(self) -> AsyncGenerator[Item, None]:
         return self._registered(self._items())

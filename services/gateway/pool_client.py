@@ -44,7 +44,7 @@ JOBS_IN_COLUMNS = 5000
 #: Answered with the totals of a queue, and no job is looked at: there is none of this number.
 JOB_TOTALS: Final = QueryJobs(ids=["0.0"], limit=1)
 #: Jobs that one message to a schedd acts on.
-ACT_PAGE = 2000
+ACT_PAGE = 10_000
 
 
 Answer = TypeVar("Answer", bound=Message)
@@ -391,10 +391,14 @@ class PoolClient:
         for schedd in schedds:
             after = ""
             while True:
-                part = order.model_copy(update={"after": after, "limit": ACT_PAGE})
+                part = order.model_copy(update={"after": after, "limit": ACT_PAGE, "ranges": True})
                 answer = await self.ask(schedd.inbox, part, Acted, timeout=60.0)
-                unknown.update((job, text) for job, text in answer.results.items() if text == "not-found")
-                told = {job: text for job, text in answer.results.items() if text != "not-found" and job not in known}
+                results = dict(answer.results)
+                for outcome, ranges in answer.ranges.items():
+                    for cluster, first, last in ranges:
+                        results.update((f"{cluster}.{proc}", outcome) for proc in range(first, last + 1))
+                unknown.update((job, text) for job, text in results.items() if text == "not-found")
+                told = {job: text for job, text in results.items() if text != "not-found" and job not in known}
                 known.update(told)
                 yield told
                 if not answer.next:

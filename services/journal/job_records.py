@@ -86,8 +86,10 @@ def _events(connection: sa.Connection, cluster: int, proc: int, schedd: str) -> 
             continue
         if kind == "job.submitted" and not body["first_proc"] <= proc < body["first_proc"] + body["count"]:
             continue
-        schedds.add(str(body.get("schedd", "")))
-        found += with_hold(RecordedEvent(at, kind, body), proc)
+        facts = with_hold(RecordedEvent(at, kind, body), proc)
+        if facts:
+            schedds.add(str(body.get("schedd", "")))
+        found += facts
     return found, schedds
 
 

@@ -22,6 +22,7 @@ from engine.queue import late_materialization
 from engine.queue.autoclusters import Autoclusters
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import BadSubmit, Cluster, JobId, JobStatus, make_job, priority_of
+from engine.queue.packed_jobs import merged
 from services.schedd.core.acceptance import owner_of
 from services.schedd.core.claim import Claim
 from services.schedd.core.rights import may_act
@@ -317,9 +318,12 @@ class Schedd(Daemon):
                 lambda database, some=some: [read_jobs(database, cluster) for cluster in some]  # type: ignore[misc]
             ):
                 owner = stored.cluster
-                if not self.table.add_packed(owner, stored.packed, stored.names, 0.0):
-                    for proc, ad in stored.packed.items():
-                        job = make_job(owner, proc, ad, JobStatus.IDLE, priority_of(owner.ad), owner.submitter)
+                for group in stored.groups:
+                    if self.table.add_packed(owner, group.ads, group.names, 0.0, group.status, group.state):
+                        continue
+                    for proc, ad in group.ads.items():
+                        own = merged(ad, group.state)
+                        job = make_job(owner, proc, own, group.status, priority_of(owner.ad), owner.submitter)
                         self.table.add(owner, [job])
                         await yielder.yield_if_due()
                 for proc, ad, status, priority, submitter in stored.others:

@@ -3,7 +3,8 @@ subject, and says nothing secret."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -91,8 +92,29 @@ class JobEvicted(JobEvent):
     reason: str
 
 
+class JobsOrdered(JobEvent):
+    """What an order has done with a job; or with many of a cluster at once: then `jobs` has ranges (first proc, last
+    proc) of all of them, and `job_id` is the first. Other jobs of the same cluster may come with another event."""
+
+    jobs: list[ProcRange] = []
+
+    @property
+    def job_count(self) -> int:
+        return sum(last - first + 1 for first, last in self.jobs) or 1
+
+    def each(self) -> Iterator[Self]:
+        """The same as one event for each job."""
+        if not self.jobs:
+            yield self
+            return
+        cluster = self.job_id.partition(".")[0]
+        for first, last in self.jobs:
+            for proc in range(first, last + 1):
+                yield self.model_copy(update={"job_id": f"{cluster}.{proc}", "jobs": []})
+
+
 @message
-class JobHeld(JobEvent):
+class JobHeld(JobsOrdered):
     type: ClassVar[str] = "job.held"
     code: int
     subcode: int
@@ -100,13 +122,13 @@ class JobHeld(JobEvent):
 
 
 @message
-class JobReleased(JobEvent):
+class JobReleased(JobsOrdered):
     type: ClassVar[str] = "job.released"
     reason: str
 
 
 @message
-class JobRemoved(JobEvent):
+class JobRemoved(JobsOrdered):
     type: ClassVar[str] = "job.removed"
     reason: str
 

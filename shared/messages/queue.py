@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from shared.messages.base import Message, message
+from shared.messages.events import JobRange
 
 
 @message
@@ -110,16 +111,19 @@ class ActOnJobs(Message):
     edits: bytes = b""  # packed ad, for "edit"
     after: str = ""
     limit: int = 0
+    ranges: bool = False  # the answer may tell of many jobs by ranges
 
 
 @message
 class Acted(Message):
     """What became of each job asked for: done, not-found, denied, already, or wrong-state. next: ask for what comes
-    after this job; empty: that was all."""
+    after this job; empty: that was all. ranges: where they were asked for, (cluster, first proc, last proc) of jobs
+    that are not in `results`, by what became of them."""
 
     type: ClassVar[str] = "queue.acted"
     results: dict[str, str]
     next: str = ""
+    ranges: dict[str, list[JobRange]] = {}
 
 
 @message

@@ -51,13 +51,29 @@ async def submit_many(pool, *, alike=True):
 
 async def test_many_jobs_are_acted_on_in_small_transactions(pool):
     """One of 100,000 jobs would be packed in one go, and everybody would wait."""
-    cluster = await submit_many(pool)
+    cluster = await submit_many(pool, alike=False)
     for action in ("hold", "release", "remove"):
         before = commits(pool)
         results = await pool.act(action, cluster)
         assert set(results.values()) == {"done"}
         assert len(results) == MANY
         assert commits(pool) - before >= MANY // 500
+
+
+async def test_jobs_that_are_alike_stay_packed_when_they_are_ordered_together(pool):
+    cluster = await submit_many(pool)
+    jobs = pool.schedd.table.clusters[int(cluster)].jobs
+    for action in ("hold", "release", "hold"):
+        before = len(pool.events)
+        assert set((await pool.act(action, cluster)).values()) == {"done"}
+        assert jobs.packed_count == MANY
+        await pool.restart()
+        jobs = pool.schedd.table.clusters[int(cluster)].jobs
+        assert jobs.packed_count == MANY
+        assert pool.schedd.updates.check_invariants() == []
+        told = [event for event in pool.events[before:] if event.type.startswith("job.") and event.type != "job.sorted"]
+        assert sum(event.job_count for event in told) == MANY
+        assert len(told) <= 3
 
 
 async def test_many_jobs_are_acted_on_part_by_part(pool):
@@ -108,7 +124,7 @@ async def test_jobs_that_are_alike_stay_packed_until_somebody_needs_them(pool):
 
     def packed():
         jobs = pool.schedd.table.clusters[int(cluster)].jobs
-        return len(jobs.packed.ads) if jobs.packed is not None else 0
+        return jobs.packed_count
 
     cluster = await submit_many(pool)
     assert packed() == MANY

@@ -251,8 +251,19 @@ def moment_map(spans: Iterable[Span], at: float) -> dict[str, Any] | None:
     return None
 
 
+#: Events that may be of many jobs of a cluster (shared.messages.events.JobsOrdered).
+ORDERED: Final = frozenset(("job.held", "job.released", "job.removed"))
+
+
 def with_hold(fact: RecordedEvent, proc: int) -> list[RecordedEvent]:
-    """The facts that an event is for one proc: a job may be submitted on hold."""
+    """The facts that an event of its cluster is for one proc: a job may be submitted on hold, and many may be ordered
+    at once."""
+    if (ordered := fact.body.get("jobs")) and fact.type in ORDERED:
+        if not any(first <= proc <= last for first, last in ordered):
+            return []
+        cluster = str(fact.body.get("job_id", "")).partition(".")[0]
+        body = {name: value for name, value in fact.body.items() if name != "jobs"}
+        return [RecordedEvent(fact.at, fact.type, {**body, "job_id": f"{cluster}.{proc}"})]
     held = fact.body.get("held") or ()
     if fact.type != "job.submitted" or not any(first <= proc <= last for first, last in held):
         return [fact]

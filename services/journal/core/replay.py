@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from services.journal.core.explain import RecordedEvent, with_hold
@@ -116,6 +117,7 @@ def by_job(facts: Iterable[tuple[int, int, RecordedEvent]]) -> dict[tuple[str, i
             found.setdefault((schedd, cluster, proc), []).append(fact)
         else:
             first = int(fact.body.get("first_proc", 0))
-            for one in range(first, first + int(fact.body.get("count", 0))):
+            rows = fact.body.get("jobs") or [(first, first + int(fact.body.get("count", 0)) - 1)]
+            for one in chain.from_iterable(range(first, last + 1) for first, last in rows):
                 found.setdefault((schedd, cluster, one), []).extend(with_hold(fact, one))
     return found

@@ -14,6 +14,7 @@ from shared.messages.events import (
     Event,
     GroupStanding,
     JobEvent,
+    JobsOrdered,
     JobsSorted,
     JobsSubmitted,
     MatchesMade,
@@ -83,7 +84,10 @@ def job_of(event: Event) -> tuple[int | None, int | None]:
     if isinstance(event, JobsSubmitted):
         return (event.cluster, -1) if 0 <= event.cluster <= _MOST else (None, None)
     if isinstance(event, JobEvent):
-        return job_id(event.job_id)
+        cluster, proc = job_id(event.job_id)
+        if cluster is not None and isinstance(event, JobsOrdered) and event.jobs:
+            return cluster, -1
+        return (cluster, proc) if cluster is not None else (None, None)
     return None, None
 
 

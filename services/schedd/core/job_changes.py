@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import ACTIVE, Job, JobStatus
+from engine.queue.jobs import ACTIVE, Job, JobId, JobStatus
 from services.schedd.core.job_states import Change, Effect, JobEvent, Verdict, transition
 from services.schedd.core.policies import Action, CoolDown
 from services.schedd.core.reason_counts import NOT_STARTED, REMOVED, RUN_FAILED, count_hold, count_vacate
@@ -211,14 +211,12 @@ def apply_event(
         effects.append(LetNodesGo(job))
     if old in ACTIVE and change.status in (JobStatus.HELD, JobStatus.REMOVED):
         effects += _leaves(job, reason, now, slot, code if event == JobEvent.HOLD else REMOVED)
-    if event == JobEvent.HOLD:
-        effects += _hold(schedd, job, reason, code, subcode, now)
-    elif event == JobEvent.RELEASE:
-        effects += _release(schedd, job, reason, now)
-    elif event in (JobEvent.REMOVE, JobEvent.FORCE) and old != JobStatus.REMOVED:
-        job.ad["RemoveReason"] = reason
-        effects.append(LogEvent(job, lambda: job_log.aborted(job.id, now, reason)))
-        effects.append(PublishEvent(JobRemoved(**about(schedd, job, now), reason=reason)))
+    told = ordered(schedd, job, event, old, now, reason, code, subcode)
+    if told is not None:
+        effects.append(LogEvent(job, lambda: log_event(event, job.id, now, reason, code, subcode)))
+        effects.append(PublishEvent(told))
+        if event == JobEvent.HOLD and job.number("JobNotification"):
+            effects.append(Notify(job, code))
     effects.append(SaveJob(job))
     for effect in change.effects:
         if effect == Effect.STOP_RUN:
@@ -249,27 +247,35 @@ def _leaves(job: Job, reason: str, now: float, slot: ClassAd | None, code: int) 
     return [LogEvent(job, event)]
 
 
-def _hold(schedd: str, job: Job, reason: str, code: int, subcode: int, now: float) -> list[JobEffect]:
-    job.ad.update({"HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": subcode})
-    count_hold(job, code)
-    return [
-        LogEvent(job, lambda: job_log.held(job.id, now, reason, code, subcode)),
-        PublishEvent(JobHeld(**about(schedd, job, now), code=code, subcode=subcode, reason=reason)),
-        *([Notify(job, code)] if job.number("JobNotification") else []),
-    ]
+def ordered(
+    schedd: str, job: Job, event: JobEvent, old: JobStatus, now: float, reason: str, code: int, subcode: int
+) -> JobHeld | JobReleased | JobRemoved | None:
+    """Write into a job's ad why it is held, released or removed; gives what is published of it. None: nothing."""
+    if event == JobEvent.HOLD:
+        job.ad.update({"HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": subcode})
+        count_hold(job, code)
+        return JobHeld(**about(schedd, job, now), code=code, subcode=subcode, reason=reason)
+    if event == JobEvent.RELEASE:
+        for name in ("HoldReason", "HoldReasonCode", "HoldReasonSubCode"):
+            cell = job.ad.find(name.lower())
+            if cell is not None:
+                job.ad[f"Last{name}"] = cell
+            job.drop(name)
+        job.ad["ReleaseReason"] = reason
+        return JobReleased(**about(schedd, job, now), reason=reason)
+    if event in (JobEvent.REMOVE, JobEvent.FORCE) and old != JobStatus.REMOVED:
+        job.ad["RemoveReason"] = reason
+        return JobRemoved(**about(schedd, job, now), reason=reason)
+    return None
 
 
-def _release(schedd: str, job: Job, reason: str, now: float) -> list[JobEffect]:
-    for name in ("HoldReason", "HoldReasonCode", "HoldReasonSubCode"):
-        cell = job.ad.find(name.lower())
-        if cell is not None:
-            job.ad[f"Last{name}"] = cell
-        job.drop(name)
-    job.ad["ReleaseReason"] = reason
-    return [
-        LogEvent(job, lambda: job_log.released(job.id, now, reason)),
-        PublishEvent(JobReleased(**about(schedd, job, now), reason=reason)),
-    ]
+def log_event(event: JobEvent, job: JobId, now: float, reason: str, code: int, subcode: int) -> job_log.Event:
+    """What logs say of a job that is held, released or removed."""
+    if event == JobEvent.HOLD:
+        return job_log.held(job, now, reason, code, subcode)
+    if event == JobEvent.RELEASE:
+        return job_log.released(job, now, reason)
+    return job_log.aborted(job, now, reason)
 
 
 # Runs that ended without success

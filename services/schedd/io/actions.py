@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from engine.queue.jobs import BadSubmit, Cluster, Job, JobStatus, priority_of
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import BadSubmit, Cluster, Job, JobId, JobStatus, priority_of
 from engine.queue.late_materialization import LIMIT, MAX_IDLE, UNLIMITED, BadLimit, Factory, Mode, limits_of
+from engine.queue.packed_jobs import PackedJobs
 from engine.queue.submitters import submitter_of
 from services.schedd.core.acceptance import check_edits, check_size
 from services.schedd.core.job_states import JobEvent, Verdict, suspension
+from services.schedd.core.orders_on_many import ranges
 from services.schedd.core.policies import Hold, needs_watching
 from services.schedd.core.rights import Viewer, may_act
+from services.schedd.io.group_orders import order_group
 from services.schedd.io.job_updates import OVER, JobUpdates
 from services.schedd.io.queries import chosen, chosen_factories
 from shared import job_log
@@ -22,8 +27,12 @@ from shared.classad.question import Question
 from shared.cooperative import Yielder, reading
 from shared.messages.queue import Acted, ActOnJobs
 
-#: Jobs in one transaction: all that one holds is packed in one go.
+#: Jobs in one transaction that are ordered one by one: all that one holds is packed in one go.
 SLICE: Final = 500
+#: Jobs that are ordered in one go where they are alike.
+TOGETHER: Final = 2000
+#: And in one transaction, which others wait for.
+TRANSACTION: Final = 5 * TOGETHER
 _EVENTS: Final = {
     "remove": (JobEvent.REMOVE, "graceful"),
     "remove-force": (JobEvent.FORCE, "fast"),
@@ -33,6 +42,46 @@ _EVENTS: Final = {
     "vacate-fast": (JobEvent.VACATE, "fast"),
 }
 _SUSPENSIONS: Final = {"suspend": JobEvent.SUSPEND, "continue": JobEvent.CONTINUE}
+
+
+class Outcomes:
+    """What became of jobs, for an answer. in_ranges: told by ranges, but for what is in results already."""
+
+    def __init__(self, results: dict[str, str], *, in_ranges: bool) -> None:
+        self.results = results
+        self.ranges: dict[str, list[list[int]]] = {}
+        self._in_ranges = in_ranges
+
+    def add(self, cluster: int, procs: Sequence[int], outcome: str) -> None:
+        """procs: ascending."""
+        if not self._in_ranges:
+            self.results.update((f"{cluster}.{proc}", outcome) for proc in procs)
+            return
+        known = self.ranges.setdefault(outcome, [])
+        for first, last in ranges(procs):
+            if known and known[-1][0] == cluster and known[-1][2] == first - 1:
+                known[-1][2] = last
+            else:
+                known.append([cluster, first, last])
+
+
+def _grouped(
+    table: JobTable, jobs: Sequence[JobId], others: list[JobId]
+) -> list[tuple[Cluster, PackedJobs, list[int]]]:
+    """The packed ones of these jobs, which ascend, by group; the others are added to `others`."""
+    found: dict[int, tuple[Cluster, PackedJobs, list[int]]] = {}
+    for job_id in jobs:
+        cluster = table.clusters.get(job_id.cluster)
+        packed = cluster.jobs.group_of(job_id.proc) if cluster is not None else None
+        if cluster is None or packed is None:
+            others.append(job_id)
+        else:
+            found.setdefault(id(packed), (cluster, packed, []))[2].append(job_id.proc)
+    return list(found.values())
+
+
+def _reason(asked: ActOnJobs) -> str:
+    return asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
 
 
 class Actions:
@@ -75,29 +124,62 @@ class Actions:
                 question, self.updates, viewer, asked.ids, asked.constraint, after=asked.after,
                 limit=max(0, asked.limit),
             )  # fmt: skip
-        results = dict.fromkeys(() if asked.after else missing, "not-found")
-        results.update(told)
+        told = {**dict.fromkeys(() if asked.after else missing, "not-found"), **told}
+        outcomes = Outcomes(told, in_ranges=asked.ranges)
+        await self._order(jobs, asked, edits, outcomes)
+        return Acted(results=outcomes.results, ranges=outcomes.ranges, next=str(jobs[-1]) if more else "")
+
+    async def _order(self, jobs: Sequence[JobId], asked: ActOnJobs, edits: ClassAd | None, outcomes: Outcomes) -> None:
+        """Do it, with all jobs at once that are alike. On disk when it returns."""
         yielder = Yielder()
         writing = None
-        for number, job in enumerate(jobs, 1):
-            if number % SLICE == 0:
-                # The disk is at work meanwhile, but never so far behind that much waits for it.
+        now = self.updates.now()
+        for start in range(0, len(jobs), TOGETHER):
+            if start % TRANSACTION == 0 and start:
                 if writing is not None:
                     await writing
                 writing = self.updates.commit()
+            alone: list[JobId] = []
+            for cluster, packed, procs in _grouped(self.updates.table, jobs[start : start + TOGETHER], alone):
+                outcome = self._order_group(cluster, packed, procs, asked, now)
+                if outcome is None:
+                    alone += [JobId(cluster.id, proc) for proc in procs]
+                else:
+                    outcomes.add(cluster.id, procs, outcome)
             await yielder.yield_if_due()
-            if self.updates.table.get(job.id) is not job:
-                results[str(job.id)] = "not-found"
-            elif not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings.rights):
-                results[str(job.id)] = "denied"
-            elif edits is not None:
-                results[str(job.id)] = self.edit(job, edits)
-            elif asked.action in _SUSPENSIONS:
-                results[str(job.id)] = self._suspend_or_continue(job, _SUSPENSIONS[asked.action])
-            else:
-                results[str(job.id)] = self._happen(job, asked)
+            for number, job_id in enumerate(sorted(alone), 1):
+                if number % SLICE == 0:
+                    # The disk is at work meanwhile, but never so far behind that much waits for it.
+                    if writing is not None:
+                        await writing
+                    writing = self.updates.commit()
+                await yielder.yield_if_due()
+                job = self.updates.table.get(job_id)
+                if job is None:
+                    outcome = "not-found"
+                elif not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings.rights):
+                    outcome = "denied"
+                elif edits is not None:
+                    outcome = self.edit(job, edits)
+                elif asked.action in _SUSPENSIONS:
+                    outcome = self._suspend_or_continue(job, _SUSPENSIONS[asked.action])
+                else:
+                    outcome = self._happen(job, asked)
+                outcomes.add(job_id.cluster, (job_id.proc,), outcome)
         await self.updates.commit()
-        return Acted(results=results, next=str(jobs[-1].id) if more else "")
+
+    def _order_group(
+        self, cluster: Cluster, packed: PackedJobs, procs: Sequence[int], asked: ActOnJobs, now: float
+    ) -> str | None:
+        """None: they are to be ordered one by one."""
+        if asked.action not in _EVENTS:
+            return None
+        if not may_act(asked.user, asked.admin, cluster.user, self.updates.settings.rights):
+            return "denied"
+        event, _ = _EVENTS[asked.action]
+        code = Hold.USER_REQUEST if event == JobEvent.HOLD else 0
+        verdict = order_group(self.updates, cluster, packed, procs, event, reason=_reason(asked), code=code, now=now)
+        return verdict.value if verdict is not None else None
 
     def _on_factory(self, cluster: Cluster, asked: ActOnJobs, edits: ClassAd | None) -> str:
         """What an action on a whole cluster means for its jobs that are not materialized yet. Empty: nothing."""
@@ -105,7 +187,7 @@ class Actions:
         assert factory is not None
         if not may_act(asked.user, asked.admin, cluster.user, self.updates.settings.rights):
             return "denied"
-        reason = asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
+        reason = _reason(asked)
         if edits is not None:
             self._edit_factory(cluster, factory, edits)
         elif asked.action in ("remove", "remove-force"):
@@ -160,7 +242,7 @@ class Actions:
             and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
         ):
             return "wrong-state"  # its files are not there yet
-        reason = asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
+        reason = _reason(asked)
         return self.updates.happen(
             job, event, reason=reason, code=Hold.USER_REQUEST if event == JobEvent.HOLD else 0, how=how
         ).verdict.value
@@ -228,7 +310,7 @@ class Actions:
                         await updates.commit()
                 job.settle()
             # Packed jobs have no policies of their own.
-            for proc in list(cluster.jobs.packed.ads) if watched and cluster.jobs.packed is not None else ():
+            for proc in [proc for group in cluster.jobs.groups for proc in group.ads] if watched else ():
                 await yielder.yield_if_due()
                 seen = cluster.jobs.peek(proc)
                 if seen is not None and updates.has_policy_due(seen):

@@ -688,7 +688,7 @@ def _signed(ad: ClassAd, body: bytes, now: float, *, spooled: bool) -> dict[str,
 
 def _awaiting(cluster: Cluster, job_id: JobId) -> list[Job]:
     """The job, or the cluster's jobs, that wait on hold for their input files."""
-    jobs = cluster.jobs.made() if job_id.proc < 0 else [cluster.jobs[job_id.proc]]  # who is packed is idle
+    jobs = cluster.jobs.made() if job_id.proc < 0 else [cluster.jobs[job_id.proc]]  # who is packed waits for no files
     return [
         job for job in jobs if job.status == JobStatus.HELD and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
     ]

@@ -244,7 +244,7 @@ class JobUpdates:
             self.ran.add(event.ran_s)
             self.ended.add("failed" if event.failed else "succeeded")
         elif isinstance(event, JobHeld):
-            self.held.add("user" if event.code in USERS_HOLDS else "system")
+            self.held.add("user" if event.code in USERS_HOLDS else "system", count=event.job_count)
             self.runs.missed_time += event.code == Hold.MISSED_DEFERRED_EXECUTION_TIME
 
     def about(self, job: Job, now: float) -> dict[str, Any]:
@@ -629,7 +629,7 @@ class JobUpdates:
             self._drop_checkpoints(job.id)
         last = self.table.forget(job)
         if last:
-            self._drop(cluster)
+            self.drop(cluster)
         elif cluster.spool:
             self._clean(self.spool / str(cluster.id) / f"proc{job.proc}")
         self.counts_changed.set()
@@ -637,7 +637,7 @@ class JobUpdates:
     def drop_empty(self, cluster: Cluster) -> None:
         """Delete a cluster that has no jobs and whose factory gives no more."""
         if cluster.over and self.table.clusters.pop(cluster.id, None) is not None:
-            self._drop(cluster)
+            self.drop(cluster)
 
     # Factories (late materialization)
 
@@ -670,7 +670,8 @@ class JobUpdates:
         self.save_factory(cluster)
         self.table.note_due(cluster)
 
-    def _drop(self, cluster: Cluster) -> None:
+    def drop(self, cluster: Cluster) -> None:
+        """Delete a cluster whose last job has left, which is out of the table."""
         factory = cluster.factory
         if factory is not None:
             told = job_log.cluster_removed(cluster.id, self.now(), cluster.next_proc, factory.total, factory.reason)
@@ -745,8 +746,8 @@ class JobUpdates:
                     await asyncio.sleep(0)  # a large queue holds up nobody
             self._repeat(some)
             for cluster in list(self.table.clusters.values()):
-                if cluster.jobs.packed is not None:
-                    self.table.note_packed(cluster)
+                for packed in cluster.jobs.groups:
+                    self.table.note_packed(cluster, packed)
                     self.publish_autoclusters()
                     await asyncio.sleep(0)
 

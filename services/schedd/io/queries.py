@@ -11,7 +11,8 @@ from engine.queue import late_materialization
 from engine.queue.autoclusters import looked_at
 from engine.queue.idle_queue import IdleQueue, JobRange
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import Cluster, Job, JobId, JobStatus, full_ad, full_packed, in_columns, needed, projected
+from engine.queue.jobs import Cluster, Job, JobId, full_ad, full_packed, in_columns, needed, projected
+from services.schedd.core.group_verdicts import Verdicts
 from services.schedd.core.rights import Viewer
 from services.schedd.io import history
 from services.schedd.io.job_updates import JobUpdates
@@ -74,29 +75,30 @@ async def chosen(
     *,
     after: str = "",
     limit: int = 0,
-) -> tuple[list[Job], list[str], bool]:
+) -> tuple[list[JobId], list[str], bool]:
     """(jobs chosen by ids and constraint in their order, ids that name none, whether there are more). viewer: the
     constraint is about what this one sees. after: only jobs that come after this one; limit: at most so many, 0: all.
     Raises RemoteFailure bad-request, TooExpensive."""
     expr = await parse_constraint(constraint)
     wanted = parse_ids(ids)
     table = updates.table
-    missing = [
-        text
-        for text, job_id in zip(ids, wanted, strict=True)
-        if (table.clusters.get(job_id.cluster) if job_id.proc < 0 else table.get(job_id)) is None
-    ]
+    missing = [text for text, job_id in zip(ids, wanted, strict=True) if not _is_there(table, job_id)]
     last = parse_ids([after])[0] if after else JobId(-1, -1)
-    found: list[Job] = []
+    found: list[JobId] = []
     now = updates.now()
-    for shown in in_order(table, wanted, last):
-        if expr is None or is_true(evaluate(expr, seen(updates, shown, viewer, now), None, now)):
+    verdicts = Verdicts(expr, lambda job: seen(updates, job, viewer, now), now)
+    for cluster, proc in ids_in_order(table, wanted, last):
+        if verdicts.holds(cluster, proc):
             if len(found) == limit > 0:
                 return found, missing, True
-            if (job := table.get(shown.id)) is not None:
-                found.append(job)
+            found.append(JobId(cluster.id, proc))
         await question.yield_if_due()
     return found, missing, False
+
+
+def _is_there(table: JobTable, job_id: JobId) -> bool:
+    cluster = table.clusters.get(job_id.cluster)
+    return cluster is not None and (job_id.proc < 0 or job_id.proc in cluster.jobs)
 
 
 async def chosen_factories(
@@ -125,9 +127,9 @@ def seen(updates: JobUpdates, job: Job, viewer: Viewer, now: float) -> ClassAd:
 
 def factory_ad(cluster: Cluster, now: float, viewer: Viewer) -> ClassAd:
     """The ad that queries see of a factory's cluster."""
-    packed = cluster.jobs.packed
     statuses = [int(job.status) for job in cluster.jobs.made()]
-    statuses += [int(JobStatus.IDLE)] * (len(packed.ads) if packed is not None else 0)
+    for group in cluster.jobs.groups:
+        statuses += [int(group.status)] * len(group.ads)
     ad = late_materialization.shown(cluster.ad, statuses)
     if hidden := viewer.hidden(cluster.user):
         ad = ClassAd.from_table({key: entry for key, entry in ad.table().items() if key not in hidden})
@@ -135,9 +137,9 @@ def factory_ad(cluster: Cluster, now: float, viewer: Viewer) -> ClassAd:
     return ad
 
 
-def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Job]:
-    """Queued jobs that come after one, by cluster and proc, to look at; ids: only these, proc -1 for a whole cluster.
-    Jobs may come and go meanwhile."""
+def ids_in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[tuple[Cluster, int]]:
+    """Queued jobs that come after one, by cluster and proc; ids: only these, proc -1 for a whole cluster. Jobs may come
+    and go meanwhile: some of those that are told are no more."""
     named: dict[int, set[int]] = {}
     for job_id in ids:
         named.setdefault(job_id.cluster, set()).add(job_id.proc)
@@ -148,9 +150,15 @@ def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Jo
         procs = named.get(number, {-1})
         last = after.proc if number == after.cluster else -1
         for proc in cluster.jobs.following(last) if -1 in procs else sorted(proc for proc in procs if proc > last):
-            job = cluster.jobs.peek(proc)
-            if job is not None:
-                yield job
+            yield cluster, proc
+
+
+def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Job]:
+    """The jobs of ids_in_order, to look at."""
+    for cluster, proc in ids_in_order(table, ids, after):
+        job = cluster.jobs.peek(proc)
+        if job is not None:
+            yield job
 
 
 def newest_first(table: JobTable, ids: Sequence[JobId], before: JobId | None) -> Iterator[Job]:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,6 +56,7 @@ CREATE TABLE items (cluster INTEGER NOT NULL, first_proc INTEGER NOT NULL, count
   PRIMARY KEY (cluster, first_proc)) WITHOUT ROWID;
 """
 
+_TO_HISTORY: Final = "INSERT INTO history (cluster, proc, owner, left_at, ad) VALUES (?, ?, ?, ?, ?)"
 #: How often a transaction that found no room on the disk is tried again, seconds.
 FULL_S: Final = 1.0
 
@@ -73,7 +74,7 @@ class _Batch:
     jobs: dict[tuple[int, int], Job] = field(default_factory=dict)
     left: set[tuple[int, int]] = field(default_factory=set)  # jobs that leave the queue with it
     claims: dict[str, Claim] = field(default_factory=dict)
-    bulk: list[tuple[str, list[tuple[Any, ...]]]] = field(default_factory=list)
+    bulk: list[tuple[str, Iterable[tuple[Any, ...]]]] = field(default_factory=list)
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -168,10 +169,20 @@ class QueueDatabase:
         self._batch.jobs.pop(key, None)
         self._batch.left.add(key)
         self.do("DELETE FROM jobs WHERE cluster = ? AND proc = ?", key)
-        self.do(
-            "INSERT INTO history (cluster, proc, owner, left_at, ad) VALUES (?, ?, ?, ?, ?)",
-            (*key, job.cluster.owner, int(now), ad),
-        )
+        self.do(_TO_HISTORY, (*key, job.cluster.owner, int(now), ad))
+
+    def leave_many(self, cluster: int, procs: Iterable[Sequence[int]], history: Iterable[tuple[Any, ...]]) -> None:
+        """Move jobs of a cluster into the history that have nothing else to be written. procs: first and last of
+        each row of them; history: (cluster, proc, owner, when, ad), which the thread reads, perhaps more than once."""
+        for first, last in procs:
+            self._batch.left.update((cluster, proc) for proc in range(first, last + 1))
+            self.do("DELETE FROM jobs WHERE cluster = ? AND proc BETWEEN ? AND ?", (cluster, first, last))
+        self._batch.bulk.append((_TO_HISTORY, history))
+
+    def put_states(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Jobs that have nothing else to be written: (status, packed ad, cluster, proc), which the thread reads,
+        perhaps more than once."""
+        self._batch.bulk.append(("UPDATE jobs SET status = ?, ad = ? WHERE cluster = ? AND proc = ?", rows))
 
     def put_cluster(self, cluster: Cluster, *, complete: bool, new: bool) -> None:
         """A cluster, as it is now. complete: all parts of its submit have come."""
@@ -271,8 +282,8 @@ class QueueDatabase:
 
     def do(self, sql: str, row: tuple[Any, ...]) -> None:
         bulk = self._batch.bulk
-        if bulk and bulk[-1][0] == sql:
-            bulk[-1][1].append(row)
+        if bulk and bulk[-1][0] == sql and isinstance(last := bulk[-1][1], list):
+            last.append(row)
         else:
             bulk.append((sql, [row]))
 
@@ -389,7 +400,7 @@ class QueueDatabase:
 
     def _attempt(
         self,
-        bulk: list[tuple[str, list[tuple[Any, ...]]]],
+        bulk: list[tuple[str, Iterable[tuple[Any, ...]]]],
         jobs: list[tuple[Any, ...]],
         claims: list[tuple[str, bytes]],
     ) -> str:
@@ -410,7 +421,7 @@ class QueueDatabase:
 
     def _transaction(
         self,
-        bulk: list[tuple[str, list[tuple[Any, ...]]]],
+        bulk: list[tuple[str, Iterable[tuple[Any, ...]]]],
         jobs: list[tuple[Any, ...]],
         claims: list[tuple[str, bytes]],
     ) -> None:

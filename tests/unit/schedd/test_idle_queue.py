@@ -27,6 +27,25 @@ def filled(jobs):
     return idle, plain
 
 
+@given(st.sets(st.integers(0, 300)), st.lists(st.sets(st.integers(0, 320)), max_size=4), st.sampled_from([4, 1024]))
+def test_rows_that_leave_are_as_jobs_that_leave_one_by_one(procs, rows, chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bucket, "CHUNK", chunk)
+        idle, other = IdleQueue(), IdleQueue()
+        for one in (idle, other):
+            one.add_row(7, 2, 3, sorted(procs))
+            one.add(7, key_of(2, 4, 1))
+        for row in rows:
+            idle.remove_row(7, 2, 3, sorted(row))
+            for proc in row:
+                other.remove(7, key_of(2, 3, proc))
+            assert list(idle.keys()) == list(other.keys())
+            assert (idle.total, idle.heads(), idle.weight()) == (other.total, other.heads(), other.weight())
+        idle.remove_row(7, 2, 4, [1])
+        idle.remove_row(7, 2, 3, sorted(procs))
+        assert (idle.total, list(idle.heads())) == (0, [])
+
+
 @given(JOBS, st.data())
 def test_runs_are_consecutive_jobs_of_one_autocluster_in_order(jobs, data):
     idle, plain = filled(jobs)

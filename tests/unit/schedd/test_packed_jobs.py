@@ -57,8 +57,7 @@ def seen(table):
 
 
 def packed_procs(table):
-    packed = table.clusters[4].jobs.packed
-    return sorted(packed.ads) if packed is not None else []
+    return sorted(proc for group in table.clusters[4].jobs.groups for proc in group.ads)
 
 
 def test_packed_jobs_are_seen_as_made_ones_are_and_stay_packed():
@@ -152,8 +151,9 @@ def test_of_stored_jobs_those_are_packed_that_wait_for_nothing_but_a_slot():
         row = (4, proc, status, priority, submitter, parse_ad(text).pack())
         database.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)", row)
     stored = read_jobs(database, cluster_of())
-    assert sorted(stored.packed) == [0, 5]
-    assert stored.names == {"args", "lastvacatetime"}
+    (group,) = stored.groups
+    assert sorted(group.ads) == [0, 5]
+    assert group.names == {"args", "lastvacatetime"}
     assert [one[0] for one in sorted(stored.others)] == [1, 2, 3, 4]
     assert [(one[2], one[3], one[4]) for one in sorted(stored.others)] == [rows[proc][:3] for proc in (1, 2, 3, 4)]
 

@@ -1,15 +1,18 @@
 // Events and causes in words.
 import { duration, number } from "./format.js";
 
+// Of jobs that were ordered together: how many they are.
+const many = (e) => (e.jobs?.length ? `${number(e.jobs.reduce((sum, [first, last]) => sum + last - first + 1, 0))} jobs of the cluster ` : "");
+
 const SAID = {
   "job.submitted": (e) => `${number(e.count)} ${e.count === 1 ? "job" : "jobs"} submitted as cluster ${e.cluster} by ${e.submitter || e.owner}`,
   "job.matched": (e) => `matched with ${e.slot}`,
   "job.started": (e) => `started on ${e.slot} after ${duration(e.waited_s)}`,
   "job.ended": (e) => `${e.exit_signal ? `ended by signal ${e.exit_signal}` : `ended with exit code ${e.exit_code ?? "?"}`} after ${duration(e.ran_s)}`,
   "job.evicted": (e) => `evicted from ${e.slot}: ${e.reason}`,
-  "job.held": (e) => `held (code ${e.code}): ${e.reason}`,
-  "job.released": (e) => `released${e.reason ? `: ${e.reason}` : ""}`,
-  "job.removed": (e) => `removed${e.reason ? `: ${e.reason}` : ""}`,
+  "job.held": (e) => `${many(e)}held (code ${e.code}): ${e.reason}`,
+  "job.released": (e) => `${many(e)}released${e.reason ? `: ${e.reason}` : ""}`,
+  "job.removed": (e) => `${many(e)}removed${e.reason ? `: ${e.reason}` : ""}`,
   "slot.changed": (e) => `${e.slot}: ${e.from_state ? `${e.from_state}/${e.from_activity} → ` : ""}${e.state}/${e.activity}`,
   "claim.made": (e) => `${e.slot} claimed for ${e.submitter}`,
   "claim.ended": (e) => `claim of ${e.slot} ended: ${e.reason}`,
@@ -36,7 +39,7 @@ const SAID = {
 };
 /** Kinds of events by which daemons and the journal tell each other things: few people look for them. */
 export const INTERNAL = new Set(["job.sorted", "slot.changed", "negotiation.matched", "negotiation.reasons", "negotiation.policy", "accountant.standing", "gateway.audit"]);
-const HIDDEN = new Set(["id", "type", "at", "sender", "job_id", "schedd"]);
+const HIDDEN = new Set(["id", "type", "at", "sender", "job_id", "jobs", "schedd"]);
 
 /** What an event says, without its job. @param {Record<string, any>} event */
 export function said(event) {
