@@ -149,12 +149,13 @@ class _Table:
             "no" if any(line.surplus for line in lines) else "",
         )
         groups = sorted(line.name for line in lines if line.is_group and not line.is_root)
+        grouped = any(not line.is_group and line.group != ROOT for line in lines)  # groups of nobody make no tree
         waiting = view.quotas_asked and not view.from_file
         lines = [line for line in lines if line.last >= view.since or (waiting and _waits(line))]
         known = {line.name for line in lines if line.is_group}
         lines = [line if line.is_group or line.group in known else replace(line, group=ROOT) for line in lines]
         columns = set(view.columns)
-        nested = any(not line.is_root and (line.is_group or line.group != ROOT) for line in lines)
+        nested = grouped and any(not line.is_root and (line.is_group or line.group != ROOT) for line in lines)
         users_only = columns <= PRIORITIES and not view.hierarchical
         if users_only or not nested:
             if not view.quotas_asked:
@@ -168,6 +169,7 @@ class _Table:
         self.nested = nested and not users_only and view.hierarchical is not False and not view.groups_first
         if not nested:
             lines = [line for line in lines if not line.is_root]
+        self.grouped = nested
         #: Users count in the sums, and in the width of the first column, also where only groups are shown.
         self.users = [line for line in lines if not line.is_group]
         self.all = lines
@@ -354,7 +356,7 @@ def _group_number(shown: _Table, line: Line) -> str:
 
 
 def _group_order(shown: _Table, line: Line) -> str:
-    if not shown.group_ids:
+    if not shown.grouped:
         return ""
     return _amount(shown.display_order(line.name if line.is_group else line.group), 9)
 

@@ -207,6 +207,7 @@ def _show(parsed: Parsed) -> None:
     ads = [one for ad in written for one in tables.from_one(ad)] if from_file else _ads(parsed, 0.0 if form else since)
     # Of a file the table has everybody, as with HTCondor's tool: only -af and -long -modular choose.
     chooses = not from_file or (form and not (form == "long" and not parsed.has("modular")))
+    numbers = {id(ad): number for number, ad in enumerate(ads, 1)}
     if parsed.arguments and not from_file:
         ads = [ad for ad in ads if _named(ad, parsed.arguments)]
     wanted = [parse_expr(term, syntax="old") for term in output.constraints(parsed)]
@@ -215,7 +216,7 @@ def _show(parsed: Parsed) -> None:
     if parsed.has("grouprollup") and not from_file:
         ads = tables.roll_up(ads)
     if form:
-        _print(parsed, form, ads, written)
+        _print(parsed, form, ads, written, numbers)
         return
     if from_file and not ads:
         return
@@ -245,8 +246,15 @@ def _order(parsed: Parsed) -> tuple[bool | None, bool]:
     return hierarchical, groups_first
 
 
-def _print(parsed: Parsed, form: str, ads: list[ClassAd], written: list[ClassAd] | None = None) -> None:
-    """Ads in another form than the table. written: as the file has them that they come from."""
+def _print(
+    parsed: Parsed,
+    form: str,
+    ads: list[ClassAd],
+    written: list[ClassAd] | None = None,
+    numbers: dict[int, int] | None = None,
+) -> None:
+    """Ads in another form than the table. written: as the file has them that they come from; numbers: of each of them
+    in the file, also where some are not chosen, by identity."""
     if form == "af":
         custom = custom_columns.columns(parsed)
         assert custom is not None
@@ -259,7 +267,7 @@ def _print(parsed: Parsed, form: str, ads: list[ClassAd], written: list[ClassAd]
         if parsed.has("modular"):
             for place, ad in enumerate(ads, 1):
                 one = ClassAd((name, expr) for name, expr in ad.exprs() if name != "LastUpdate")
-                one["SubmittorId"] = place
+                one["SubmittorId"] = (numbers or {}).get(id(ad), place)
                 output.write("\n" + ad_formats.text_of(one, "long", only))
         else:
             # What such an ad has besides its numbered attributes belongs to it, too.

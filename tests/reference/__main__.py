@@ -20,13 +20,17 @@ from tests.reference.configuration import CONFIGURATION
 from tests.reference.event_logs import EVENT_LOGS
 from tests.reference.family import REFUSED, Asked, Case, Facts, Family, Tally
 from tests.reference.layouts import LAYOUTS
+from tests.reference.negotiation import NEGOTIATION
 from tests.reference.queries import QUERIES
-from tests.reference.recordings import NEGOTIATION, STATES
+from tests.reference.recordings import STATES
 from tests.reference.slots import SLOTS
 from tests.reference.submit import SUBMIT
+from tests.reference.userprio import USERPRIO
 
-MADE: Final = (CLASSADS, CLASS_AD_API, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES, LAYOUTS, SLOTS)
-RECORDED: Final = (STATES, NEGOTIATION)
+MADE: Final = (
+    *(CLASSADS, CLASS_AD_API, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES, LAYOUTS, USERPRIO, SLOTS, NEGOTIATION),
+)
+RECORDED: Final = (STATES,)
 FAMILIES: Final = {family.name: family for family in (*MADE, *RECORDED)}
 
 

@@ -82,9 +82,14 @@ _ERROR: Final = re.compile(r'ERROR ("[^"]*")')
 
 
 class Daemons:
-    """The unpacked reference, one case at a time: it is locked against others. A context manager. Raises Missing."""
+    """The unpacked reference. A context manager. Raises Missing.
 
-    def __init__(self) -> None:
+    alone: others are locked out meanwhile, as `tool` and `slots` use its directories, one case at a time; who uses it
+    only by shells with directories of their own (`pool`) does not mind others that do so.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self._alone = alone
         self.root = PLACE / _recipe()
         self._lock: int | None = None
 
@@ -96,13 +101,16 @@ class Daemons:
                 raise Missing(f"the reference's daemons are unpacked from Debian's archive, which takes {program}")
         PLACE.mkdir(mode=0o755, exist_ok=True)
         self._lock = os.open(PLACE / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        made = (self.root / "ready").exists()
+        fcntl.flock(self._lock, fcntl.LOCK_EX if self._alone or not made else fcntl.LOCK_SH)
         if not (self.root / "ready").exists():
             try:
                 _make(self.root)
             except RuntimeError as error:
                 self.__exit__()
                 raise Missing(f"the reference's daemons can not be had: {error}") from error
+        if not self._alone:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,7 +139,7 @@ class Daemons:
                 text=True,
                 errors="surrogateescape",
                 timeout=PATIENCE_S,
-                env=_environment(),
+                env=environment(),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -151,7 +159,7 @@ class Daemons:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=_environment(),
+            env=environment(),
         )
         try:
             _until(lambda: address.exists() or process.poll() is not None)
@@ -185,7 +193,8 @@ class Daemons:
         return ["unshare", "--mount", "--uts", "sh", "-c", _ENTER, "sh", str(self.root), *sizes, *command]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Of its processes."""
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "TZ": "UTC",

@@ -20,7 +20,7 @@ class Asked(Protocol):
     """Who is asked for the reference's answers."""
 
     def ask(self, case: Case) -> Facts | None:
-        """Its answers; None where it gives none."""
+        """Its answers; None where it gives none. What it went by, such as the time, it may write down in the case."""
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _changed(rng: random.Random, text: str) -> str:
     return "\n\n".join(found) + "\n\n"
 
 
-def _lines(text: str) -> Facts:
+def lines(text: str) -> Facts:
     """Without the moment at which a queue was looked at."""
     text = re.sub(r"^(-- [^\n]*) @ \d\d/\d\d/\d\d \d\d:\d\d:\d\d$", r"\1", text, flags=re.MULTILINE)
     return {f"line {number}": line for number, line in enumerate(text.splitlines(), 1)}
@@ -155,7 +155,7 @@ def ours(case: Case) -> Facts:
         finally:
             os.chdir(before)
     time.tzset()
-    return _lines(printed.getvalue()) if code == 0 else {REFUSED: str(code)}
+    return lines(printed.getvalue()) if code == 0 else {REFUSED: str(code)}
 
 
 class LayoutReference:
@@ -179,7 +179,7 @@ class LayoutReference:
         said = self._daemons.tool([f"condor_{tool}", *words], files)
         if said.returncode < 0 or said.returncode >= 124:
             return None
-        return _lines(said.stdout) if said.returncode == 0 else {REFUSED: str(said.returncode)}
+        return lines(said.stdout) if said.returncode == 0 else {REFUSED: str(said.returncode)}
 
 
 @cache
@@ -190,7 +190,7 @@ def _files() -> dict[str, bytes]:
 def _recorded() -> Iterator[tuple[Case, Facts]]:
     for line in (FILES / "recordings.jsonl").read_text().splitlines():
         case = json.loads(line)
-        yield case, _lines(case["output"])
+        yield case, lines(case["output"])
 
 
 def _cause(question: str, mine: Any, theirs: Any) -> str:

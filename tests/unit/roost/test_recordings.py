@@ -35,6 +35,41 @@ def test_the_output_is_htcondors(case, capsys, monkeypatch):
     assert capsys.readouterr().out == case["output"]
 
 
+GROUPS_ALONE = """\
+NumSubmittors = 3
+LastUpdate = 1795352160
+Name1 = "<none>"
+IsAccountingGroup1 = true
+AccountingGroup1 = "<none>"
+Name2 = "chem"
+IsAccountingGroup2 = true
+AccountingGroup2 = "<none>"
+Name3 = "alice@pool"
+IsAccountingGroup3 = false
+AccountingGroup3 = "<none>"
+Priority3 = 500.0
+PriorityFactor3 = 1000.0
+"""
+
+
+@spec("TLS-12")
+def test_groups_without_users_are_not_told_apart(tmp_path, capsys):
+    """bin/fidelity --family userprio found this layout of HTCondor's tool."""
+    (tmp_path / "ads").write_text(GROUPS_ALONE)
+    assert main(["userprio", "-inputfile", str(tmp_path / "ads"), "-allusers", "-order"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["User", "Name", "Order"] in lines
+    assert ["chem"] in lines
+    assert ["<none>"] not in lines
+
+
+def test_an_accounting_ad_keeps_its_number_where_others_are_left_out(tmp_path, capsys):
+    (tmp_path / "ads").write_text(GROUPS_ALONE)
+    command = f"userprio -inputfile {tmp_path / 'ads'} -allusers -long -modular -constraint".split()
+    assert main([*command, "!IsAccountingGroup"]) == 0
+    assert "SubmittorId = 3\n" in capsys.readouterr().out
+
+
 def test_all_tools_have_recordings():
     tools = {case["command"][0] for case in RECORDED}
     assert tools == {"status", "q", "history", "userprio"}
