@@ -149,7 +149,8 @@ class _Table:
             "no" if any(line.surplus for line in lines) else "",
         )
         groups = sorted(line.name for line in lines if line.is_group and not line.is_root)
-        grouped = any(not line.is_group and line.group != ROOT for line in lines)  # groups of nobody make no tree
+        # Of a file groups of nobody make no tree, as with HTCondor's tool; a pool's are worth seeing all the same.
+        grouped = not view.from_file or any(not line.is_group and line.group != ROOT for line in lines)
         waiting = view.quotas_asked and not view.from_file
         lines = [line for line in lines if line.last >= view.since or (waiting and _waits(line))]
         known = {line.name for line in lines if line.is_group}
