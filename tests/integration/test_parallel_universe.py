@@ -32,11 +32,7 @@ async def has(pool, count):
     async def so() -> bool:
         return (await pool.job("1.0")).eval("CurrentHosts") == count
 
-    for _ in range(200):
-        if await so():
-            return
-        await eventually(lambda: True)
-    raise AssertionError(f"CurrentHosts is {(await pool.job('1.0')).eval('CurrentHosts')}, not {count}")
+    await eventually(so, what=f"CurrentHosts = {count}")
 
 
 async def run_parallel(pool, count=2, **more):

@@ -80,7 +80,7 @@ def test_an_event_is_written_once_however_many_listen(pool, tmp_path):
         found = []
         while len(found) < 3:
             found += (await anext(following), *following.more())
-        return [stream.text(envelope) for envelope in found if envelope.body.type == "job.submitted"]
+        return [stream.text(told) for told in found if told.type == "job.submitted"]
 
     texts = [pool.run(read(following)) for following in followers]
     for following in followers:

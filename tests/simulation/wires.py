@@ -82,8 +82,8 @@ class Wires:
         class Connector(aiohttp.BaseConnector):
             """What a startd fetches files through."""
 
-            def __init__(self, limit: int) -> None:
-                super().__init__(limit=limit, force_close=True)
+            def __init__(self) -> None:
+                super().__init__(limit=0, force_close=True)
 
             async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> ResponseHandler:
                 protocol: ResponseHandler = self._factory()
@@ -96,7 +96,7 @@ class Wires:
         log, mistakes = logging.getLogger("aiohttp.server"), Mistakes()
         with (
             mock.patch("aiohttp.web.TCPSite", Site),
-            mock.patch("aiohttp.TCPConnector", Connector),
+            mock.patch("services.startd.runs.KeptConnections", Connector),
             mock.patch.object(Extraction, "_feed", unless_full),
             mock.patch.object(log, "propagate", False),
         ):
