@@ -137,6 +137,42 @@ async def test_who_does_not_want_to_flock_stays_at_home(pool, other):
     assert ack.release
 
 
+async def test_a_negotiator_there_gets_no_job_by_guessing_that_stays_at_home(pool, other):
+    await pool.submit(job_ad(WantFlocking=False))
+    await rejected(pool)
+    autocluster = (await pool.requests()).requests[USER][0].autocluster
+    guess = Match(
+        submitter=USER,
+        autocluster=autocluster,
+        slot="slot1@ep",
+        startd=other.startd.inbox,
+        claim_id="<ep>#1#0#pslot",
+        slot_ad=slot_ad().pack(),
+    )
+    taken = await other.call(Matches(negotiator="n2", matches=[guess], epoch=7, cycle=1))
+    assert taken.begun == [0]
+    await pool.match()
+    await eventually(lambda: pool.startd.activations)
+    assert other.startd.asked == []
+
+
+async def test_where_the_next_pool_has_no_slot_either_the_one_after_it_is_asked(tmp_path, other, monkeypatch):
+    third = "third.example.org"
+    hubs = {OTHER: other.hub, third: MemoryHub()}
+    monkeypatch.setattr(shell, "connect", lambda context, _rules, pool: MemoryBus(hubs[pool], sender="schedd.ap"))
+    async with Pool(tmp_path, FLOCK_TO=f"{OTHER}, {third}", ROOST_SCHEDD_FLOCK_AFTER="1000000") as pool:
+        await pool.submit()
+        await rejected(pool)
+        await eventually(lambda: other.submitter() is not None)
+        assert pool.schedd.pools.flocks(USER) == 1
+        (request,) = await other.requests()
+        no = Rejection(submitter=USER, autocluster=request.autocluster, code="no-slots", reason="no slot is free")
+        await rejected(pool)  # at home again: that asks nobody else
+        assert pool.schedd.pools.flocks(USER) == 1
+        await other.call(Matches(negotiator="n2", matches=[], rejections=[no], epoch=7, cycle=1))
+        assert pool.schedd.pools.flocks(USER) == 2
+
+
 async def test_epochs_of_the_pools_do_not_meet(pool, other):
     """An old epoch there is refused, whatever negotiates at home, and the other way round."""
     await pool.submit(procs=3)

@@ -116,7 +116,7 @@ class Claims:
 
     def _is_for_nodes(self, match: Match) -> bool:
         """Whether the jobs that a match is for are nodes of parallel jobs: these start when all have their claims."""
-        job = self._first(match.submitter, match.autocluster)
+        job = self._first(match.submitter, match.autocluster, match.startd)
         return job is not None and job.whole is not None
 
     def _matched(self, job: Job, match: Match, decided: Matches, now: float) -> None:
@@ -139,11 +139,13 @@ class Claims:
         about = self.updates.about(job, self.updates.now())
         self.updates.publish(JobUnmatched(**about, slot=slot, reason=reason[:1000]))
 
-    def _first(self, submitter: str, autocluster: int) -> Job | None:
-        """The job that an autocluster's next slot is for; None when there is none, or no claim may be added."""
+    def _first(self, submitter: str, autocluster: int, startd: str) -> Job | None:
+        """The job that an autocluster's next slot is for, which this startd has; None when there is none, or it may not
+        go there."""
         idle = self.table.idle.get(submitter)
         key = idle.first(autocluster) if idle is not None else None
-        return self.table.at(key) if key is not None else None
+        job = self.table.at(key) if key is not None else None
+        return job if job is not None and self.runs.may_be_there(job, startd) else None
 
     def _claim(self, match: Match, slot: ClassAd, job: Job, decided: Matches, now: float) -> Claim:
         lease = lease_s(job.number("JobLeaseDuration", 0))
@@ -180,7 +182,7 @@ class Claims:
 
     def _use(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> tuple[Claim, Activation] | None:
         """Begin a run of the first job that the match is for; None when there is none (any more)."""
-        while self._may_add() and (job := self._first(match.submitter, match.autocluster)) is not None:
+        while self._may_add() and (job := self._first(match.submitter, match.autocluster, match.startd)) is not None:
             if not self._pacer.room(self.updates.settings, decided.shard):
                 return None
             claim = self._claim(match, slot, job, decided, now)
@@ -428,7 +430,7 @@ class Claims:
 
     def _wait_with(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> Claim | None:
         """A claim of a slot that is in use, for the first job that the match is for; None when there is none."""
-        job = self._first(match.submitter, match.autocluster) if self._may_add() else None
+        job = self._first(match.submitter, match.autocluster, match.startd) if self._may_add() else None
         if job is None:
             return None
         claim = self._claim(match, slot, job, decided, now)
@@ -576,7 +578,7 @@ class Claims:
                 return job
             job.waits_for = ""
             self.table.refresh(job)
-        job = self._first(claim.submitter, claim.autocluster)
+        job = self._first(claim.submitter, claim.autocluster, claim.startd)
         if job is not None:
             self._let_wait(claim, job)
         return job

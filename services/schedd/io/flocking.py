@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.queue.submitters import Elsewhere
-from services.schedd.core.flocking import Flocking, Level, as_here, elsewhere, next_level, rejected_level
+from services.schedd.core.flocking import Flocking, Level, as_here, elsewhere, next_level, pool_of, rejected_level
 from services.schedd.io.pools_bus import PoolsBus
 from shared import bus as transport
 from shared.bus.api import Bus, RemoteFailure
@@ -115,9 +115,10 @@ class Pools:
         """Go by other rules from now on; the pools stay those of the start."""
         self.rules = replace(rules, pools=self.rules.pools, directory=self.rules.directory)
 
-    def rejected(self, decided: Matches, pool: Pool | None = None) -> None:
-        """A negotiator, of our own pool where pool is None, had no slot for some jobs."""
-        by = pool.number if pool is not None else 0
+    def rejected(self, decided: Matches) -> None:
+        """A negotiator had no slot for some jobs. decided: with the names that things have here."""
+        pool = pool_of(decided.shard)
+        by = self.rules.pools.index(pool) + 1 if pool else 0
         now = self._context.clock.monotonic()
         for name in {rejection.submitter for rejection in decided.rejections}:
             if name in self._waiting:
@@ -178,10 +179,7 @@ class Pools:
         here = as_here(body, pool.name, self.rules.constraint)
         if here is None:
             raise RemoteFailure("denied", f"{body.type}: a schedd that flocks to this pool takes none from it")
-        answer = await self._answer(replace(envelope, body=here))
-        if isinstance(body, Matches):
-            self.rejected(body, pool)
-        return answer
+        return await self._answer(replace(envelope, body=here))
 
 
 def connect(context: Context, rules: Flocking, pool: str) -> Bus:

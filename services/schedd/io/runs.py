@@ -397,6 +397,13 @@ class Runs:
         self.parallel.over(job, claim, run, exit_, report.usage, ended)
         self.claims.drop(claim)
 
+    def may_be_there(self, job: Job, startd: str) -> bool:
+        """Whether a job may run on this startd, whoever matched it: in another pool only if it may flock."""
+        if not flocking.pool_of(startd):
+            return True
+        now = self.updates.now()
+        return self.updates.settings.flocking.wanted_by(full_ad(self.updates.name, job, now), now)
+
     def next_on(self, claim: Claim, now: float) -> Activation | None:
         """Begin the next job of the same submitter on this claim, if one fits."""
         if not self.claims.knows(claim) or not claim.granted:
@@ -410,10 +417,9 @@ class Runs:
             job = self.table.at(key)
             if job.whole is not None:
                 return False  # nodes of a parallel job begin together
-            ad = full_ad(self.updates.name, job, now)
-            if flocking.pool_of(claim.startd) and not self.updates.settings.flocking.wanted_by(ad, now):
+            if not self.may_be_there(job, claim.startd):
                 return False
-            return fits(ad, slot, now, claim.concurrency_limits)
+            return fits(full_ad(self.updates.name, job, now), slot, now, claim.concurrency_limits)
 
         while True:
             found = next_job(self.table.idle.get(claim.submitter), claim.fits, fit)
