@@ -264,8 +264,9 @@ def _become(request: dict[str, Any], files: list[int]) -> dict[str, Any]:
     *standard, says = files
     pid = os.fork()
     if pid:
-        os.write(says, b"%d\n" % pid)
-        os.write(says, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        with contextlib.suppress(BrokenPipeError):  # whoever asked has gone
+            os.write(says, b"%d\n" % pid)
+            os.write(says, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         os._exit(0)
     for place, file in enumerate(standard):
         os.dup2(file, place)

@@ -45,18 +45,21 @@ root=$1
 shift 3
 exec chroot "$root" "$@"
 """
-_CONFIG: Final = """
+#: Of every configuration of the unpacked reference; with {libexec}.
+PLACES: Final = """
 RELEASE_DIR = /usr
 LOCAL_DIR = /pool
 LOG = /pool/log
 SPOOL = /pool/spool
 LOCK = /pool/log
 RUN = /pool/log
-EXECUTE = /disk/one
 SBIN = /usr/sbin
 BIN = /usr/bin
 LIBEXEC = {libexec}
 CONDOR_HOST = 127.0.0.1
+"""
+_CONFIG: Final = f"""{PLACES}
+EXECUTE = /disk/one
 COLLECTOR_HOST = 127.0.0.1:9
 NETWORK_INTERFACE = 127.0.0.1
 NETWORK_HOSTNAME = refhost.ref

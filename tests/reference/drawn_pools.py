@@ -26,81 +26,7 @@ _PREEMPTION: Final = (
     "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
     "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
 )
-GROUPS: Final = ("group_a", "group_b", "group_c", "group_a.x", "group_a.y", "group_b.x", "group_b.y")
-#: Groups that nobody has made.
-STRANGE: Final = ("group_zz", "group_a.nosuch", "group_b.y.nosuch")
-PRIORITIES: Final = (0.5, 0.5, 0.5, 1.0, 1.5, 1.96, 2.25, 3.7, 4.0, 5.75, 12.25, 20.0, 84.34, 187.94)
-FACTORS: Final = (1000.0, 1000.0, 1000.0, 1000.0, 500.0, 12.5, 2.0, 1.0)
-LIMITS: Final = ("db", "db:2", "xsw", "xsw:1.5", "large.a", "large.b", "db,xsw", "other")
-KINDS: Final = ("simple", "weights", "preempt", "ranks", "limits", "groups", "groups-busy", "groups-preempt", "pslot")
-_PREEMPTION: Final = (
-    "RemoteUserPrio > SubmitterUserPrio",
-    "RemoteUserPrio > SubmitterUserPrio * 1.2",
-    "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
-    "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
-)
-#: Groups that nobody has made.
-STRANGE: Final = ("group_zz", "group_a.nosuch", "group_b.y.nosuch")
-PRIORITIES: Final = (0.5, 0.5, 0.5, 1.0, 1.5, 1.96, 2.25, 3.7, 4.0, 5.75, 12.25, 20.0, 84.34, 187.94)
-FACTORS: Final = (1000.0, 1000.0, 1000.0, 1000.0, 500.0, 12.5, 2.0, 1.0)
-LIMITS: Final = ("db", "db:2", "xsw", "xsw:1.5", "large.a", "large.b", "db,xsw", "other")
-KINDS: Final = ("simple", "weights", "preempt", "ranks", "limits", "groups", "groups-busy", "groups-preempt", "pslot")
-_PREEMPTION: Final = (
-    "RemoteUserPrio > SubmitterUserPrio",
-    "RemoteUserPrio > SubmitterUserPrio * 1.2",
-    "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
-    "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
-)
-PRIORITIES: Final = (0.5, 0.5, 0.5, 1.0, 1.5, 1.96, 2.25, 3.7, 4.0, 5.75, 12.25, 20.0, 84.34, 187.94)
-FACTORS: Final = (1000.0, 1000.0, 1000.0, 1000.0, 500.0, 12.5, 2.0, 1.0)
-LIMITS: Final = ("db", "db:2", "xsw", "xsw:1.5", "large.a", "large.b", "db,xsw", "other")
-KINDS: Final = ("simple", "weights", "preempt", "ranks", "limits", "groups", "groups-busy", "groups-preempt", "pslot")
-_PREEMPTION: Final = (
-    "RemoteUserPrio > SubmitterUserPrio",
-    "RemoteUserPrio > SubmitterUserPrio * 1.2",
-    "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
-    "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
-)
-FACTORS: Final = (1000.0, 1000.0, 1000.0, 1000.0, 500.0, 12.5, 2.0, 1.0)
-LIMITS: Final = ("db", "db:2", "xsw", "xsw:1.5", "large.a", "large.b", "db,xsw", "other")
-KINDS: Final = ("simple", "weights", "preempt", "ranks", "limits", "groups", "groups-busy", "groups-preempt", "pslot")
-_PREEMPTION: Final = (
-    "RemoteUserPrio > SubmitterUserPrio",
-    "RemoteUserPrio > SubmitterUserPrio * 1.2",
-    "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
-    "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
-)
-LIMITS: Final = ("db", "db:2", "xsw", "xsw:1.5", "large.a", "large.b", "db,xsw", "other")
-KINDS: Final = ("simple", "weights", "preempt", "ranks", "limits", "groups", "groups-busy", "groups-preempt", "pslot")
-_PREEMPTION: Final = (
-    "RemoteUserPrio > SubmitterUserPrio",
-    "RemoteUserPrio > SubmitterUserPrio * 1.2",
-    "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
-    "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
-)
-KINDS: Final = ("simple", "weights", "preempt", "ranks", "limits", "groups", "groups-busy", "groups-preempt", "pslot")
-_PREEMPTION: Final = (
-    "RemoteUserPrio > SubmitterUserPrio",
-    "RemoteUserPrio > SubmitterUserPrio * 1.2",
-    "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
-    "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
-)
-_PREEMPTION: Final = (
-    "RemoteUserPrio > SubmitterUserPrio",
-    "RemoteUserPrio > SubmitterUserPrio * 1.2",
-    "(RemoteUserPrio > SubmitterUserPrio) && TARGET.RequestMemory < 1000",
-    "(RemoteUserPrio > SubmitterUserPrio) && MY.TotalJobRunTime > 150",
-)
 _RANKS: Final = ("0.0", "0.0", "0.0", "TARGET.Memory", "0 - TARGET.Memory", "TARGET.Cpus", "TARGET.SlotID")
-_WANTS: Final = (
-    "",
-    "",
-    "",
-    "",
-    "TARGET.SlotID != 2 || TARGET.Memory > 4096",
-    "HasGadget =?= true",
-    "TARGET.SlotID == 1",
-)
 _WANTS: Final = (
     "",
     "",
@@ -112,15 +38,6 @@ _WANTS: Final = (
 )
 #: What all schedds' jobs say, and what all slots say that no case changes.
 _JOB: Final = {"JobUniverse": "5", "RequestDisk": "10", "FileSystemDomain": '"pool"'}
-_SLOT: Final = {
-    "MyType": '"Machine"',
-    "TargetType": '"Job"',
-    "FileSystemDomain": '"pool"',
-    "Arch": '"X86_64"',
-    "OpSys": '"LINUX"',
-    "Requirements": "START",
-    "START": "true",
-}
 _SLOT: Final = {
     "MyType": '"Machine"',
     "TargetType": '"Job"',

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.reference.asked import Missing
-from tests.reference.daemons import Daemons, environment
+from tests.reference.daemons import PLACES, Daemons, environment
 
 #: Seconds that one script may take.
 PATIENCE_S: Final = 120.0
@@ -33,18 +33,8 @@ ip link set lo up
 exec chroot "$1" /bin/bash
 """
 #: Of every pool: only what makes it quick, quiet and alone. Nothing that a case asks about.
-_CONFIG: Final = """
-RELEASE_DIR = /usr
-LOCAL_DIR = /pool
-LOG = /pool/log
-SPOOL = /pool/spool
-LOCK = /pool/log
-RUN = /pool/log
+_CONFIG: Final = f"""{PLACES}
 EXECUTE = /pool/execute
-SBIN = /usr/sbin
-BIN = /usr/bin
-LIBEXEC = {libexec}
-CONDOR_HOST = 127.0.0.1
 COLLECTOR_HOST = 127.0.0.1:9618
 NETWORK_INTERFACE = 127.0.0.1
 NETWORK_HOSTNAME = refhost.ref

@@ -44,6 +44,11 @@ class Flocking:
     directory: str = ""
 
     @property
+    def always(self) -> int:
+        """How many pools are asked whoever waits."""
+        return min(self.least, len(self.pools))
+
+    @property
     def constraint(self) -> str:
         """Which jobs other pools are offered."""
         return f"WantFlocking {'=!= false' if self.by_default else '=?= true'} && {_PARALLEL}"
@@ -66,12 +71,11 @@ class Level:
 def next_level(level: Level | None, *, waits: bool, now: float, rules: Flocking) -> Level:
     """waits: there are jobs that could start at once. When some have waited all the time for after_s, one step of pools
     more is asked; when none has for as long, only those that always are. now: monotonic."""
-    least = min(rules.least, len(rules.pools))
     if level is None or level.waits != waits:
-        return Level(least if level is None else level.pools, waits, now)
+        return Level(rules.always if level is None else level.pools, waits, now)
     if now - level.since < rules.after_s:
         return level
-    pools = min(len(rules.pools), level.pools + rules.step) if waits else least
+    pools = min(len(rules.pools), level.pools + rules.step) if waits else rules.always
     return Level(pools, waits, now)
 
 

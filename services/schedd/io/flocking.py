@@ -84,7 +84,7 @@ class Pools:
     def flocks(self, submitter: str) -> int:
         """How many pools the jobs of a submitter are offered to, besides our own."""
         level = self._levels.get(submitter)
-        return min(self.rules.least, len(self._pools)) if level is None else level.pools
+        return self.rules.always if level is None else level.pools
 
     async def run(self) -> None:
         """Root task: keep the connections, and let those flock who wait for too long."""
@@ -145,9 +145,8 @@ class Pools:
                 self._set(
                     name, next_level(self._levels.get(name), waits=name in self._waiting, now=now, rules=self.rules)
                 )
-            least = min(self.rules.least, len(self._pools))
             for name, level in list(self._levels.items()):
-                if not level.waits and level.pools == least and name not in self._waiting:
+                if not level.waits and level.pools == self.rules.always and name not in self._waiting:
                     del self._levels[name]
 
     async def _join(self, pool: Pool) -> None:
