@@ -27,9 +27,9 @@ from typing import Final
 from engine.fairshare.accounting_ads import record_of
 from engine.fairshare.group_negotiation import GroupResult
 from engine.fairshare.group_tree import ROOT, SubmitterDemand, group_demand
-from engine.fairshare.priorities import Record, choose_factor, effective, restore, settle
+from engine.fairshare.priorities import Record, Share, choose_factor, effective, restore, settle
 from engine.match.cycle import negotiate
-from engine.match.model import CycleConfig, Request, Result, Share
+from engine.match.model import CycleConfig, Request, Result
 from engine.match.slot_arrays import frame_of, slot_weight
 from engine.match.slot_table import snapshot_of
 from engine.policy import Policy, read_policy

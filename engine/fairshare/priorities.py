@@ -289,6 +289,16 @@ def best_first(
     return sorted(submitters, key=lambda name: (eup[name], had(name), name))
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a submitter was offered in the first spin: its part of the pie (0 to 1), and the weight that it might still
+    take when its turn came. `given`: weight handed out in the whole cycle."""
+
+    fraction: float
+    limit: float
+    given: float
+
+
 def pie_fractions(submitters: Sequence[str], eup: Mapping[str, float]) -> dict[str, float]:
     """Each submitter's part of the whole, inverse to its EUP; they add up to 1 (NEG-08)."""
     inverse = {name: 1.0 / eup[name] for name in submitters}

@@ -23,7 +23,7 @@ from engine.fairshare.group_negotiation import GroupTurn, negotiate_groups
 from engine.fairshare.group_tree import GroupConfig, GroupTree
 from engine.match.budget import TOLERANCE, Budget
 from engine.match.matchmaker import Matchmaker
-from engine.match.model import CycleConfig, Matched, Preempted, Result, Share, Snapshot, Thrashing
+from engine.match.model import CycleConfig, Matched, Preempted, Result, Snapshot, Thrashing
 from engine.match.offline_match import matched_offline
 from engine.match.rejections import full_groups, rejections
 from engine.match.slot_arrays import RowsMoved
@@ -63,7 +63,7 @@ class _Cycle:
         if config.consider_preemption:
             for name in sorted(snapshot.running.difference(self.names)):
                 self.satisfied.setdefault(self.tree.group_of(name), []).append(name)
-        self.shares: dict[str, Share] = {}
+        self.shares: dict[str, priorities.Share] = {}
         self.spins = 0
         self.given = 0.0  # weight, in the turn that is on
         self.kept = 0.0  # likewise, less what was preempted of the group's own
@@ -89,7 +89,7 @@ class _Cycle:
             spins=self.spins,
             considered=matchmaker.finder.considered,
             shares={
-                name: Share(share.fraction, share.limit, use.given.get(name, 0.0))
+                name: priorities.Share(share.fraction, share.limit, use.given.get(name, 0.0))
                 for name, share in self.shares.items()
             },
             groups=plans,
@@ -183,7 +183,7 @@ class _Cycle:
             names = priorities.best_first(names, use.eup, had)
         if spin == 1:
             for name in others:
-                self.shares.setdefault(name, Share(parts[name], max(0.0, min(due(name), room)), 0.0))
+                self.shares.setdefault(name, priorities.Share(parts[name], max(0.0, min(due(name), room)), 0.0))
         rest = unused_rest = math.inf
         if spin:
             rest = sum(max(due(name), of_free(name)) for name in names) + sum(map(due, others))
@@ -201,7 +201,7 @@ class _Cycle:
             unused = of_free(name)
             left = max(due(name), unused)
             if spin == 1 and name not in self.shares:
-                self.shares[name] = Share(parts[name], max(0.0, min(left, room)), 0.0)
+                self.shares[name] = priorities.Share(parts[name], max(0.0, min(left, room)), 0.0)
             unused = 0.0 if at_quota else max(0.0, min(unused, room, unused_rest))
             left = max(0.0, min(left, rest))
             if spin > 1:

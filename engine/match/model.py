@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from engine.fairshare.group_tree import GroupConfig
-from engine.fairshare.priorities import Record
+from engine.fairshare.priorities import Record, Share
 from engine.match.concurrency_limits import LimitConfig
 from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd
@@ -212,16 +212,6 @@ class Rejected:
     reason: str
     counts: Mapping[str, int] = field(default_factory=dict)
     details: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a submitter was offered in the first spin: its part of the pie (0 to 1), and the weight that it might still
-    take when its turn came. `given`: weight handed out in the whole cycle."""
-
-    fraction: float
-    limit: float
-    given: float
 
 
 @dataclass(frozen=True, slots=True)

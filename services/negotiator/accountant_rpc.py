@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 from typing import Final
 
+from engine.fairshare.accountant import EndedChange
 from engine.fairshare.priorities import ImportedRecord
 from engine.fairshare.quotas import read_quota_change
-from services.negotiator.accountant import Accountant, EndedChange
+from services.negotiator.stored_accountant import StoredAccountant
 from shared.bus.api import Exchange
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.context import Context
@@ -27,7 +28,7 @@ QUOTAS: Final = ("quota", "dynamic-quota", "no-quota")
 class AccountantRpc:
     """Answers questions about one negotiator's accounting records, and publishes them."""
 
-    def __init__(self, context: Context, negotiator: str, accountant: Accountant) -> None:
+    def __init__(self, context: Context, negotiator: str, accountant: StoredAccountant) -> None:
         self._context = context
         self._negotiator = negotiator
         self._accountant = accountant

@@ -21,11 +21,11 @@ from engine.match.model import Matched, Preempted, Rejected, Request, Result, Sn
 from engine.match.offline_match import WakeCalls
 from engine.match.slot_table import SlotTable
 from engine.policy import Policy, told_knobs
-from services.negotiator.accountant import Accountant
 from services.negotiator.ad_intake import Submitter, by_schedd
 from services.negotiator.cycle_events import EventPublisher, JournalEvents, journal_events
 from services.negotiator.metrics import CycleStatistics
 from services.negotiator.schedd_client import CycleIdentity, RequestLists, ScheddClient
+from services.negotiator.stored_accountant import StoredAccountant
 from shared import tracing
 from shared.daemon.context import Context
 from shared.errors import RoostError
@@ -76,7 +76,7 @@ class CycleRunner:
         context: Context,
         policy: Policy,
         table: SlotTable,
-        accountant: Accountant,
+        accountant: StoredAccountant,
         schedds: ScheddClient,
         charge: Callable[[], None],
     ) -> None:

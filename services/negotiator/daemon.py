@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
 
+from engine.fairshare.accountant import EndedChange
 from engine.fairshare.quotas import QuotaSetting, with_quotas
 from engine.match.model import Request
 from engine.match.slot_table import SlotTable
 from engine.policy import groups_of, read_policy
-from services.negotiator.accountant import Accountant, EndedChange
 from services.negotiator.accountant_rpc import AccountantRpc
 from services.negotiator.ad_intake import AdIntake, IntakeResult, by_schedd
 from services.negotiator.analyze_rpc import AnalyzeRpc
@@ -27,6 +27,7 @@ from services.negotiator.cycle_runner import CycleRunner
 from services.negotiator.metrics import CycleCounts, CycleStatistics, Metrics, attributes
 from services.negotiator.schedd_client import CycleIdentity, ScheddClient
 from services.negotiator.settings import LastCycle, next_start, read_request_lists, read_timing
+from services.negotiator.stored_accountant import StoredAccountant
 from shared.bus.api import Exchange, NotAllowed, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
@@ -96,7 +97,7 @@ class Negotiator(Daemon):
         self.name = self.shard or context.name
         self.inbox = negotiator_inbox(self.shard)
         self.invariants = Invariants("negotiator", context)
-        self.accountant = Accountant(
+        self.accountant = StoredAccountant(
             context.store,
             self.name,
             self.policy.factors,

@@ -7,7 +7,7 @@ import pytest
 
 from engine.fairshare.group_tree import GroupConfig, GroupTree
 from engine.fairshare.priorities import Factors
-from services.negotiator.accountant import Accountant
+from services.negotiator.stored_accountant import StoredAccountant
 from shared.state import StaleEpoch, keys, open_store
 from tests.spec import spec
 
@@ -28,7 +28,7 @@ async def stores(redis_url, tmp_path):
 
 def accountant(store, shard=""):
     tree = GroupTree.of(GroupConfig(names=("g",), quota={"g": 5}))
-    return Accountant(store, shard or "cm", Factors(), DAY, shard, tree)
+    return StoredAccountant(store, shard or "cm", Factors(), DAY, shard, tree)
 
 
 async def lead(store, epoch, shard=""):
@@ -111,7 +111,7 @@ async def test_negotiators_of_different_names_have_books_of_their_own(stores):
     await cpus.commit(1)
     again = await lead(stores[0], 2, "cpus")
     assert again.record("alice@p", T0 + DAY).priority == 0.5
-    assert set(again.records) == {"bob@p"}
+    assert set(again.records.submitters) == {"bob@p"}
 
 
 @pytest.mark.servers
@@ -121,5 +121,5 @@ async def test_more_records_than_one_script_writes_are_written_and_read(stores):
     first.charge({}, T0 + 60)
     await first.commit(1)
     second = await lead(stores[1], 2)
-    assert len(second.records) == 12_000
+    assert len(second.records.submitters) == 12_000
     assert second.record("user11999@p", T0 + 60).usage == 60.0

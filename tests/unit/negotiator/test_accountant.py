@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.fairshare.accountant import SETTLE_S, EndedChange
 from engine.fairshare.accounting_ads import AT_ONCE, MAX_PUBLISHED
+from engine.fairshare.accounting_listing import PAGE_SIZE
+from engine.fairshare.accounting_records import MOST_NEWCOMERS
 from engine.fairshare.group_negotiation import negotiate_groups
 from engine.fairshare.group_tree import GroupConfig, GroupTree
-from engine.fairshare.priorities import Factors, ImportedRecord, pie_fractions
-from engine.match.model import Share
-from services.negotiator.accountant import MOST_NEWCOMERS, PAGE_SIZE, SETTLE_S, Accountant, EndedChange
+from engine.fairshare.priorities import Factors, ImportedRecord, Share, pie_fractions
+from services.negotiator.stored_accountant import StoredAccountant
 from shared.state import keys
 from shared.state.accounting import write_records
 from shared.state.embedded import EmbeddedStore
@@ -42,7 +44,7 @@ def written(monkeypatch):
         counts.append(len(submitters) + len(groups) + len(claims))
         return await write_records(*where, submitters=submitters, groups=groups, claims=claims, **options)
 
-    monkeypatch.setattr("services.negotiator.accountant.write_records", counted)
+    monkeypatch.setattr("services.negotiator.stored_accountant.write_records", counted)
     return counts
 
 
@@ -50,9 +52,9 @@ def strict(find) -> None:
     assert find() == []
 
 
-def books(store=None, *, factors=None, half_life=DAY, groups=None, shard="") -> Accountant:
+def books(store=None, *, factors=None, half_life=DAY, groups=None, shard="") -> StoredAccountant:
     tree = GroupTree.of(groups or GroupConfig())
-    return Accountant(store or EmbeddedStore(), "n", factors or Factors(), half_life, shard, tree, check=strict)
+    return StoredAccountant(store or EmbeddedStore(), "n", factors or Factors(), half_life, shard, tree, check=strict)
 
 
 def ads_of(accountant, now):
@@ -66,7 +68,7 @@ PHYSICS = GroupConfig(
 
 async def test_the_books_are_checked_after_each_thing_that_changes_them(store):
     asked = []
-    accountant = Accountant(
+    accountant = StoredAccountant(
         store, "n", Factors(), DAY, "", GroupTree.of(PHYSICS), check=lambda find: asked.append(find())
     )
 
@@ -255,7 +257,7 @@ def test_factor_is_chosen_on_first_use_and_kept():
     assert {name: accountant.record(name, T0).factor for name in kinds} == kinds
     assert ads_of(accountant, T0)["group_physics.dave@p"].eval("Priority") == 1.0
     accountant.charge(dict.fromkeys(kinds, (1.0, 1)), T0)
-    accountant.configure(Factors(default=5.0), DAY, accountant.tree, T0 + 1)
+    accountant.configure(Factors(default=5.0), DAY, accountant.records.tree, T0 + 1)
     assert {name: accountant.record(name, T0 + 1).factor for name in kinds} == kinds
     assert accountant.record("new@p", T0 + 1).factor == 5.0
 
@@ -264,7 +266,7 @@ def test_another_half_life_holds_from_now_on():
     accountant = books()
     accountant.charge({"idle@p": (10.0, 10)}, T0)
     accountant.charge({}, T0 + 100 * DAY)
-    accountant.configure(accountant.factors, 2 * DAY, accountant.tree, T0 + 101 * DAY)
+    accountant.configure(accountant.records.factors, 2 * DAY, accountant.records.tree, T0 + 101 * DAY)
     assert accountant.record("idle@p", T0 + 101 * DAY).priority == pytest.approx(5.0)
     assert accountant.record("idle@p", T0 + 103 * DAY).priority == pytest.approx(2.5)
 
@@ -331,7 +333,7 @@ async def test_records_with_nothing_to_remember_are_forgotten(store):
     await accountant.commit(0)
     later = books(store)
     await later.load()
-    assert set(later.records) == {"carol@p", "dave@p", "erin@p"}
+    assert set(later.records.submitters) == {"carol@p", "dave@p", "erin@p"}
     later.charge({}, T0 + 100 * DAY)  # carol's priority is at the floor
     await later.commit(0)
     assert set(await store.hgetall(keys.accountant(""))) == {b"dave@p", b"erin@p"}
@@ -366,7 +368,7 @@ async def test_use_that_changes_while_the_books_are_read_again(store):
 
     store.hgetall = slowly
     await accountant.load()
-    assert accountant.records == {}  # nothing of it was written yet
+    assert accountant.records.submitters == {}  # nothing of it was written yet
 
 
 async def test_records_of_other_versions_are_read(store):
@@ -456,7 +458,7 @@ def test_nonsense_is_refused_and_changes_nothing(submitter, what, value, duratio
     with pytest.raises(ValueError, match=says):
         accountant.change(submitter, what, value, T0, duration)
     assert ads_of(accountant, T0) == before
-    assert not accountant.records
+    assert not accountant.records.submitters
 
 
 def test_usage_is_reset_for_one_and_for_all():
@@ -497,7 +499,12 @@ async def test_groups_are_charged_and_told_with_what_the_cycle_gave_them(store):
     accountant.charge(use, T0)
     in_use = {"group_physics.hep": 8.0, "group_physics": 2.0, "<none>": 1.0}
     plans = negotiate_groups(
-        accountant.tree, PHYSICS, 100.0, {"group_physics.hep": 60.0}, lambda group: in_use[group], lambda turn: 0.0
+        accountant.records.tree,
+        PHYSICS,
+        100.0,
+        {"group_physics.hep": 60.0},
+        lambda group: in_use[group],
+        lambda turn: 0.0,
     )
     accountant.record_cycle(plans, {"alice@p": Share(fraction=0.25, limit=24.0, given=3.0)}, 100.0)
     await accountant.commit(0)
@@ -639,8 +646,8 @@ async def test_records_of_another_pool_are_taken_in_once(store):
     accountant = books(store, groups=PHYSICS)
     await accountant.load(1)
     planned = accountant.import_plan(IMPORTED, T0, replacing=False)
-    assert accountant.records == {}
-    assert accountant.groups == {}
+    assert accountant.records.submitters == {}
+    assert accountant.records.groups == {}
     done = accountant.import_records(IMPORTED, T0 - DAY, T0, replacing=False)
     assert done == planned
     assert done.taken == ("alice@p", "group_physics.bob@p", "group_physics")
@@ -654,8 +661,8 @@ async def test_records_of_another_pool_are_taken_in_once(store):
     assert (alice.factor, alice.usage, alice.weighted_usage) == (7.0, 100.0, 250.0)
     assert (alice.begin, alice.last, alice.floor, alice.ceiling) == (T0 - DAY, T0 - HOUR, 1.0, 9.0)
     assert again.record("group_physics.bob@p", T0).factor == Factors().default
-    assert again.groups["group_physics"].priority == pytest.approx(10.0)
-    assert again.groups["group_physics"].weighted_usage == 20.0
+    assert again.records.groups["group_physics"].priority == pytest.approx(10.0)
+    assert again.records.groups["group_physics"].weighted_usage == 20.0
     other = {name: replace(record, priority=90.0) for name, record in IMPORTED.items()}
     second = again.import_records(other, T0, T0 + 1, replacing=False)
     assert second.known == ("alice@p", "group_physics.bob@p", "group_physics")
@@ -692,5 +699,5 @@ def test_one_wrong_record_keeps_all_out(wrong):
     accountant = books(groups=PHYSICS)
     with pytest.raises(ValueError):
         accountant.import_records({**IMPORTED, **wrong}, T0, T0, replacing=False)
-    assert accountant.records == {}
-    assert accountant.groups == {}
+    assert accountant.records.submitters == {}
+    assert accountant.records.groups == {}

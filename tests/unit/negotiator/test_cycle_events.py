@@ -1,8 +1,8 @@
 """What a cycle tells the journal: changes only, and no flood of them."""
 
 from engine.fairshare.group_tree import GroupConfig, GroupTree
-from engine.fairshare.priorities import Record
-from engine.match.model import Matched, Rejected, Request, Result, Share
+from engine.fairshare.priorities import Record, Share
+from engine.match.model import Matched, Rejected, Request, Result
 from services.negotiator.cycle_events import RESTATE_S, JournalEvents, journal_events
 from shared.classad import ClassAd
 from shared.messages.events import MatchesMade, StandingsTold

@@ -105,7 +105,7 @@ async def test_a_quota_is_in_force_once_it_is_answered(books):
     await books.set("physics.hep", "quota", 12.0)
     assert in_force(books.daemon) == USUAL | {"physics": (33.0, True), "physics.hep": (12.0, True)}
     assert books.daemon.cycle_runner.policy is books.daemon.policy
-    assert books.daemon.accountant.tree == books.daemon.policy.tree
+    assert books.daemon.accountant.records.tree == books.daemon.policy.tree
     assert books.daemon.context.config.get("GROUP_QUOTA_physics") == "33"
 
     async def told():  # by the next cycle; one that is under way ends with the quotas that it began with

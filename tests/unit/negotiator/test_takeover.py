@@ -21,7 +21,7 @@ from engine.fairshare.claim_charging import (
     encode_claim,
 )
 from engine.fairshare.priorities import Factors
-from services.negotiator.accountant import BATCH, Accountant
+from services.negotiator.stored_accountant import BATCH, StoredAccountant
 from shared.past_claims import Past
 from shared.state import keys
 from shared.state.accounting import read_records, write_records
@@ -42,7 +42,10 @@ class Negotiator:
     """What the daemon does with a tally and the accounting records."""
 
     def __init__(self, store: EmbeddedStore) -> None:
-        self.claim_charges, self.accountant = ClaimCharges(), Accountant(store, "cm", Factors(), DAY, check=strict)
+        self.claim_charges, self.accountant = (
+            ClaimCharges(),
+            StoredAccountant(store, "cm", Factors(), DAY, check=strict),
+        )
         self.slots: dict[str, tuple[str, float]] = {}
         self.leads = False
 
@@ -282,7 +285,7 @@ async def test_a_write_is_one_step_and_holds_what_changed(store, monkeypatch):
         runs.append(len(submitters) + len(groups) + len(claims))
         return await write_records(*where, submitters=submitters, groups=groups, claims=claims, **options)
 
-    monkeypatch.setattr("services.negotiator.accountant.write_records", counted)
+    monkeypatch.setattr("services.negotiator.stored_accountant.write_records", counted)
     one = Negotiator(store)
     await one.lead(1000.0)
     one.accountant.charge({f"u{n}@p": (1.0, 1) for n in range(BATCH + 10)}, 1000.0)
@@ -305,13 +308,13 @@ async def test_a_write_is_one_step_and_holds_what_changed(store, monkeypatch):
     assert runs == [0]  # that nothing else was so until now
     found, others = decode_claims({name: row for name, row in (await read_records(store, "")).claims.items() if name})
     assert not others
-    assert found == one.accountant.claims
+    assert found == one.accountant.records.claims
     assert sum(claim.until is None for claim in found.values()) == 48
     assert (await read_records(store, "")).until == 1021.0
 
 
 async def test_very_many_claims_are_put_aside_before_and_are_in_force_with_the_charges_at_once(store, monkeypatch):
-    monkeypatch.setattr("services.negotiator.accountant.MANY_CLAIMS", 20)
+    monkeypatch.setattr("services.negotiator.stored_accountant.MANY_CLAIMS", 20)
     one = Negotiator(store)
     await one.lead(1000.0)
     for slot in range(30):
@@ -338,7 +341,7 @@ async def test_very_many_claims_are_put_aside_before_and_are_in_force_with_the_c
     fails = False
     await one.accountant.commit(0)
     found, _ = decode_claims({name: row for name, row in (await read_records(store, "")).claims.items() if name})
-    assert found == one.accountant.claims
+    assert found == one.accountant.records.claims
     assert len(found) == 9
     assert one.used(1010.0 + LONGEST_S) == pytest.approx(3 + 20 * 10 + 9 * (10 + LONGEST_S))
 
