@@ -101,6 +101,37 @@ def test_htmap_maps_a_function_over_inputs(pool, paths, tmp_path):
     assert "['DEEP', 'BLUE'] ['COMPLETED', 'COMPLETED']" in told
 
 
+def test_a_dag_of_python_objects_is_written_and_run(pool, paths, tmp_path):
+    """With joins, macros of each node, a script, and a final node."""
+    told = program(
+        pool,
+        paths,
+        tmp_path,
+        r"""
+        import htcondor2
+        from htcondor2 import dags
+
+        dag = dags.DAG(dagman_config={"DAGMAN_USER_LOG_SCAN_INTERVAL": 1})
+        word = htcondor2.Submit({"executable": "/bin/sh", "transfer_executable": "false",
+                                 "arguments": '"-c \'echo $(word) >> words\'"', "log": "words.log"})
+        first = dag.layer(name="first", submit_description=word, vars=[{"word": "deep"}, {"word": "blue"}])
+        second = first.child_layer(name="second", submit_description=word, vars=[{"word": "see"}, {"word": "sea"}],
+                                   post=dags.Script("/bin/touch", ["$JOB"]))
+        dag.final(name="end", submit_description=word, pre=dags.Script("/bin/cp", ["words", "before"]))
+        path = dags.write_dag(dag, ".")
+        cluster = htcondor2.Schedd().submit(htcondor2.Submit.from_dag(str(path))).cluster()
+        for event in htcondor2.JobEventLog("dagfile.dag.dagman.log").events(stop_after=100):
+            if event.type is htcondor2.JobEventType.JOB_TERMINATED:
+                print("ended with", event["ReturnValue"])
+                break
+        """,
+    )
+    assert "ended with 0" in told
+    words = (tmp_path / "before").read_text().split()
+    assert (sorted(words[:2]), sorted(words[2:])) == (["blue", "deep"], ["sea", "see"])
+    assert sorted(one.name for one in tmp_path.glob("second:*")) == ["second:0", "second:1"]
+
+
 def test_pycondor_submits_a_dag_by_the_command(pool, paths, tmp_path):
     note = tmp_path / "note"
     note.write_text("#!/bin/sh\necho $1 >>said\n")

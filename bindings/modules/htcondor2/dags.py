@@ -1,7 +1,4 @@
-"""Of HTCondor's htcondor2.dags there is nothing in Roost: importing it says so."""
+"""htcondor2.dags: a DAG as Python objects, written as files of the DAG language (docs/bindings.md)."""
 
-raise ImportError(
-    "htcondor2.dags is not in Roost: write the DAG as a file (docs/dags.md has the language), or with a program "
-    "that does, such as the distribution ezdag; Submit.from_dag runs it",
-    name=__name__,
-)
+from roost_htcondor.dags import *  # noqa: F403
+from roost_htcondor.dags import __all__ as __all__
