@@ -7,7 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -81,9 +81,9 @@ class Submit(MutableMapping[str, str]):
         return self._commands[_key(key)][1]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if not isinstance(value, str | bool | int | float):
-            raise TypeError(f"{key}: the value of a command is a text or a number, not {value!r}")
-        name, text = _named(key), str(value)
+        if not isinstance(value, str | bool | int | float | PurePath | ClassAd):
+            raise TypeError(f"{key}: the value of a command is a text, a number, a Path or a ClassAd, not {value!r}")
+        name, text = _named(key), repr(value) if isinstance(value, ClassAd) else str(value)
         if "\n" in text or "\r" in text or "\0" in text:
             raise ValueError(f"{key}: the value of a command is one line; take the line breaks out")
         if not re.fullmatch(r"[\w.$+]+", name):

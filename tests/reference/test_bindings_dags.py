@@ -86,9 +86,10 @@ def test_the_same_program_writes_the_same_files(theirs, program, numbers, tmp_pa
         directory = tmp_path / str(len(found))
         path = dags.write_dag(program(dags, submit), directory, node_name_formatter=dags.SimpleFormatter(**numbers))
         assert path == directory / "dagfile.dag"
-        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-        # HTCondor's joins are numbered as its sets happen to be ordered.
-        found.append((sorted(map(without_join_numbers, lines)), sorted(one.name for one in directory.iterdir())))
+        lines = path.read_text().splitlines()
+        if program is layers:  # HTCondor's children and joins come as its sets happen to be ordered
+            lines = sorted(map(without_join_numbers, lines))
+        found.append((lines, sorted(one.name for one in directory.iterdir())))
     assert found[0] == found[1]
 
 
@@ -125,11 +126,11 @@ def names(nodes) -> list[str]:
 def test_what_is_wrong_has_the_same_exception(theirs):
     def wrong(dags, submit):
         dag = dags.DAG()
-        three, two = dag.layer(name="three", vars=[{}] * 3), dag.layer(name="two:", vars=[{}] * 2)
+        three, two = dag.layer(name="three", vars=[{}] * 3), dag.layer(name="two", vars=[{}] * 2)
         for edge in (dags.OneToOne(), dags.Grouper(2, 1), dags.Grouper(3, 1)):
             three.add_children(two, edge=edge)
-            yield lambda: dags.write_dag(dag, "never", node_name_formatter=dags.SimpleFormatter("-"))
-        yield lambda: dags.write_dag(dag, "never")
+            yield lambda: dags.write_dag(dag, "never")
+        yield lambda: dags.write_dag(dag, "never", node_name_formatter=dags.SimpleFormatter("r"))
         yield lambda: dag.layer(name="three")
         yield lambda: dags.SimpleFormatter("-", index_format="{:x}").generate("layer", 12)
         yield lambda: dags.SimpleFormatter().parse("layer:x")

@@ -44,7 +44,7 @@ def write_dag(
 
 
 class _Lines:
-    """The lines of a DAG file."""
+    """The lines of a DAG file, with HTCondor's comments and in its order: programs compare these files by bytes."""
 
     def __init__(self, dag: DAG, names: NodeNameFormatter) -> None:
         self._dag = dag
@@ -52,20 +52,25 @@ class _Lines:
         self._joins = JoinFactory()
 
     def all(self) -> Iterator[str]:
+        yield "# BEGIN META"
         yield from self._of_dag()
+        yield "# END META"
         nodes = list(self._dag.walk(WalkOrder.BREADTH_FIRST))
         if left := sorted(set(self._dag.nodes) - set(nodes)):
             raise DAGsException(f"some of {', '.join(node.name for node in left)} come before themselves")
+        yield "# BEGIN NODES AND EDGES"
         for node in nodes:
             yield from self._of_node(node)
-        for node in nodes:
             for child in self._dag.children_of(node):
                 yield from self._between(node, child)
         for join in self._joins.joins:
             yield f"JOB {self._name_of_join(join)} {JOIN_NAME}.sub NOOP"
+        yield "# END NODES AND EDGES"
         if (final := self._dag.final_node) is not None:
+            yield "# FINAL NODE"
             yield " ".join(("FINAL", final.name, _submit_file(final), *_flags(final, 0)))
             yield from _settings(final, final.name)
+            yield "# END FINAL NODE"
 
     def _of_dag(self) -> Iterator[str]:
         dag = self._dag

@@ -1,9 +1,11 @@
 """Submit of Roost's htcondor2, without a pool."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 
+from roost_htcondor.class_ad import ClassAd
 from roost_htcondor.gateway import HTCondorException
 from roost_htcondor.submit import Submit, SubmitWarning
 
@@ -32,6 +34,12 @@ def test_a_submit_is_a_mapping_of_commands_in_any_case():
     submit.setQArgs("3")
     assert str(submit) == "Executable = /bin/false\nMY.Foo = 5\nArguments = a b\nqueue 3\n"
     assert Submit(str(submit)) == submit
+
+
+def test_values_may_be_numbers_paths_and_ads():
+    ad = ClassAd({"a": 1, "b": "two"})
+    submit = Submit({"request_cpus": 2, "initial_dir": Path("/there"), "My.Ad": ad, "getenv": True})
+    assert [submit[name] for name in submit] == ["2", "/there", '[ a = 1; b = "two" ]', "True"]
 
 
 def test_a_text_is_read_by_the_submit_language():
