@@ -23,7 +23,7 @@ FORMAT: Final[tuple[Option, ...]] = (
     ),
     ask("pr|int-format:", "columns, conditions and totals as this file says", "FILE"),
 )
-_LETTERS: Final = "hjlVrotng,"
+_LETTERS: Final = "hjlvVrotng,"
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ def columns(
 def _automatic(mask: Mask, letters: str, texts: list[str], *, ids: bool) -> None:
     unknown = next((letter for letter in letters if letter not in _LETTERS), "")
     if unknown:
-        raise UsageError(f"-af:{letters}: unknown letter {unknown!r}; known are h j l V r , t n g")
+        raise UsageError(f"-af:{letters}: unknown letter {unknown!r}; known are h j l v V r , t n g")
     mask.separate(
         "\n" if "g" in letters else "",
         "\t" if letters.rfind("t") > letters.rfind("g") else "" if "g" in letters else " ",

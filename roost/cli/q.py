@@ -400,6 +400,9 @@ class _Queue:
             return
         if not jobs.ads and self._parsed.has("global") and self._parsed.has("jobads"):
             return  # -global leaves out queues that have nothing to show
+        if self._totals_only and self._custom is not None and not self._custom.from_file:
+            self._columns_of_totals(jobs.ads)
+            return
         at = self._server_time(jobs.ads)
         cells = self._cells(jobs)
         if self._custom is None or self._custom.title:
@@ -433,6 +436,14 @@ class _Queue:
             for ad in ads if self._parsed.has("pool") or not self._parsed.has("jobads") else ():
                 ad["ServerTime"] = now
         return at
+
+    def _columns_of_totals(self, ads: Sequence[ClassAd]) -> None:
+        """-totals and then columns of one's own: of what all jobs come to, as -totals -long has it."""
+        cells = self._mask.read([summary_ad(ads)])
+        if self._mask.headings:
+            output.write(self._mask.heading())
+        output.write("".join(self._mask.lines(cells)))
+        say()
 
     def _summary(self) -> bool:
         if self._totals_only:

@@ -82,3 +82,20 @@ def test_a_queues_clock_that_no_calendar_has_is_not_shown(clock, tmp_path, capsy
     (tmp_path / "jobs").write_text(f"ClusterId = 1\nProcId = 0\nJobStatus = 1\nServerTime = {clock}\n")
     assert main(["q", "-jobads", str(tmp_path / "jobs"), "-totals"]) == 0
     assert "1 idle" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ("-totals -af:h Jobs Idle", "Jobs Idle\n2    1   \n\n"),
+        ("-totals -af:jl Held Owner", " Held = 0 Owner = undefined\n\n"),
+        ("-af:lv Owner", "Owner = ann\nOwner = bob\n"),
+    ],
+)
+def test_columns_behind_totals_are_of_what_all_jobs_come_to(options, printed, tmp_path, capsys):
+    jobs = [
+        f'ClusterId = {n}\nProcId = 0\nJobStatus = {n}\nOwner = "{owner}"\n' for n, owner in ((1, "ann"), (2, "bob"))
+    ]
+    (tmp_path / "jobs").write_text("\n".join(jobs))
+    assert main(["q", "-jobads", str(tmp_path / "jobs"), *options.split()]) == 0
+    assert capsys.readouterr().out == printed
