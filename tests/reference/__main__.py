@@ -22,16 +22,16 @@ from tests.reference.family import REFUSED, Asked, Case, Facts, Family, Tally
 from tests.reference.layouts import LAYOUTS
 from tests.reference.negotiation import NEGOTIATION
 from tests.reference.queries import QUERIES
-from tests.reference.recordings import STATES
 from tests.reference.slots import SLOTS
+from tests.reference.states import STATES
 from tests.reference.submit import SUBMIT
 from tests.reference.userprio import USERPRIO
 
 MADE: Final = (
     *(CLASSADS, CLASS_AD_API, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES, LAYOUTS, USERPRIO, SLOTS, NEGOTIATION),
+    STATES,
 )
-RECORDED: Final = (STATES,)
-FAMILIES: Final = {family.name: family for family in (*MADE, *RECORDED)}
+FAMILIES: Final = {family.name: family for family in MADE}
 
 
 def compare(family: Family, count: int, seed: int, *, recorded: bool = False) -> Tally:

@@ -2,7 +2,7 @@
 their own (chroot), with two file systems of fixed size and a name of its own for the machine.
 
 Debian 12 has none of them; later suites have. They take root, apt-get and dpkg-deb; where they can not be had, families
-go by what was recorded (`recordings`).
+go by what was recorded (each family says where that is).
 """
 
 from __future__ import annotations

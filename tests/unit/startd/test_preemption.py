@@ -301,6 +301,15 @@ def test_kill_ends_the_time_to_vacate():
     assert point.at() == "Preempting/Killing"
 
 
+@spec("STM-21")
+def test_kill_that_is_true_already_leaves_a_job_until_the_next_look():
+    point = Point(preempt="TARGET.Unwanted =?= true", kill="true")
+    point.claim(STATIC, job(Unwanted=True), run="1.0/1")
+    assert (point.at(), point.stops) == ("Preempting/Vacating", [("1.0/1", "ask")])
+    point.after(1)
+    assert (point.at(), point.stops) == ("Preempting/Killing", [("1.0/1", "ask"), ("1.0/1", "kill")])
+
+
 @spec("STM-47")
 def test_who_resists_is_killed_again_after_KILLING_TIMEOUT():
     point = Point(want_vacate="false", preempt="TARGET.Unwanted =?= true")

@@ -205,8 +205,11 @@ def _retired_to_be_killed(at: Situation) -> bool:
 def _out_of_time(at: Situation) -> bool:
     if not at.running:
         return False
-    over = at.now - at.slot.activity_since >= at.claim.vacate_s
-    return at.urgency is Urgency.KILL or over or retirement.kills(at.policy, at.ad, at.job)
+    asked_for_s = at.now - at.slot.activity_since
+    if at.urgency is Urgency.KILL or asked_for_s >= at.claim.vacate_s:
+        return True
+    # Not in the look that asks it to leave: it has until the next one.
+    return asked_for_s > 0.0 and retirement.kills(at.policy, at.ad, at.job)
 
 
 def _empty_for_a_better_claim(at: Situation) -> bool:
