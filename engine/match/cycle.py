@@ -41,13 +41,13 @@ def negotiate(snapshot: Snapshot, config: CycleConfig, now: float, *, why: bool 
     """
     for _ in range(_RESTARTS):
         try:
-            return _Cycle(snapshot, config, now).run(why)
+            return Cycle(snapshot, config, now).run(why)
         except RowsMoved:
             continue
     raise RuntimeError("the rows of the slot table do not come to rest")
 
 
-class _Cycle:
+class Cycle:
     """The working state of one cycle that is not about slots."""
 
     def __init__(self, snapshot: Snapshot, config: CycleConfig, now: float) -> None:
@@ -58,11 +58,13 @@ class _Cycle:
         self.matchmaker = Matchmaker(snapshot, config, self.tree, now)
         self.names = sorted(name for name, requests in snapshot.requests.items() if requests)
         self.group_of = {name: self.tree.group_of(name) for name in self.names}
-        #: Who only runs jobs, by group, until the group had a turn.
-        self.satisfied: dict[str, list[str]] = {}
-        if config.consider_preemption:
-            for name in sorted(snapshot.running.difference(self.names)):
-                self.satisfied.setdefault(self.tree.group_of(name), []).append(name)
+        #: Who asks, or only runs jobs, by group.
+        self.submitters: dict[str, list[str]] = {}
+        only_run = snapshot.running.difference(self.names) if config.consider_preemption else ()
+        for name in (*self.names, *only_run):
+            self.submitters.setdefault(self.tree.group_of(name), []).append(name)
+        #: Who still takes part in a group's turns, by group: until it has all that it wants, or nothing suits it.
+        self.present: dict[str, set[str]] = {}
         self.shares: dict[str, priorities.Share] = {}
         self.spins = 0
         self.given = 0.0  # weight, in the turn that is on
@@ -121,12 +123,9 @@ class _Cycle:
     def _serve(self, turn: GroupTurn) -> float:
         """Negotiate for the submitters of a group within its limit. Returns the weight handed out."""
         matchmaker = self.matchmaker
-        members = frozenset(turn.members)
-        names = [name for name in self.names if self.group_of[name] in members]
-        names = list(filter(matchmaker.asks_for_more, names))
+        names, others = self._taking_part(turn)
         if not names or matchmaker.time_limits.is_over():
             return 0.0
-        others = [name for key in turn.members for name in self.satisfied.pop(key, ())]
         matchmaker.begin_turn(turn)
         self.given, self.kept, self.jobs = 0.0, 0.0, 0
         below = [name for name in names if self._is_below_floor(name)]
@@ -139,9 +138,18 @@ class _Cycle:
             jobs = self.jobs
             before = len(names), len(others)
             names, others = self._spin(names, others, turn, spin)
-            if (len(names), len(others)) == before and self.jobs == jobs:
-                break
+            if spin > 1 and (len(names), len(others)) == before and self.jobs == jobs:
+                break  # the second spin divides otherwise than the first
         return self.given
+
+    def _taking_part(self, turn: GroupTurn) -> tuple[list[str], list[str]]:
+        """Who still takes part in a group's turns: who asks for more, and who does not, but has a part of the pool in
+        this turn's first spin all the same."""
+        if turn.group not in self.present:
+            self.present[turn.group] = {name for key in turn.members for name in self.submitters.get(key, ())}
+        present = self.present[turn.group]
+        names = sorted(name for name in present if name in self.group_of and self.matchmaker.asks_for_more(name))
+        return names, sorted(present.difference(names))
 
     def _is_below_floor(self, name: str) -> bool:
         return self.matchmaker.use.in_use(name) < self.matchmaker.use.record(name).floor
@@ -151,8 +159,9 @@ class _Cycle:
         and could use it, in this order, and the others of the next spin. Spin 0: the floors' (NEG-11).
 
         others: who is not served, but has a part of the whole pool, so that those who are do not take the places of
-        who has no more than its due: who runs jobs and asks for none, in the first spin; later who had no slice left
-        and nothing to take it from. What is free is not divided among them.
+        who has no more than its due: in the first spin who runs jobs and asks for none, or was given all that it wants
+        in its own group's turn; later who had no slice left and nothing to take it from. What is free is not divided
+        among them.
 
         In later spins a slice lighter than any slot is none, so that nobody rounds up twice. Whose ceiling leaves no
         room for the lightest slot is out, and the others' shares grow. The room of the group is that at the beginning
@@ -184,6 +193,7 @@ class _Cycle:
         if spin == 1:
             for name in others:
                 self.shares.setdefault(name, priorities.Share(parts[name], max(0.0, min(due(name), room)), 0.0))
+            self.present[turn.group].difference_update(others)
         rest = unused_rest = math.inf
         if spin:
             rest = sum(max(due(name), of_free(name)) for name in names) + sum(map(due, others))
@@ -212,6 +222,8 @@ class _Cycle:
             cap = record.ceiling - in_use if record.ceiling >= 0.0 else math.inf
             if cap < lightest - TOLERANCE or cap <= 0.0:
                 matchmaker.refuse(name, "ceiling")
+                if spin:
+                    self.present[turn.group].discard(name)
                 continue
             if spin == 0:
                 cap = min(cap, record.floor)
@@ -234,6 +246,8 @@ class _Cycle:
                 still.append(name)
             elif budget.left <= TOLERANCE and matchmaker.asks_for_more(name):
                 others.append(name)
+            elif spin:
+                self.present[turn.group].discard(name)
         return still, others
 
     def _serve_one(self, name: str, budget: Budget, spin: int) -> None:

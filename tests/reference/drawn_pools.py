@@ -19,7 +19,18 @@ STRANGE: Final = ("group_zz", "group_a.nosuch", "group_b.y.nosuch")
 PRIORITIES: Final = (0.5, 0.5, 0.5, 1.0, 1.5, 1.96, 2.25, 3.7, 4.0, 5.75, 12.25, 20.0, 84.34, 187.94)
 FACTORS: Final = (1000.0, 1000.0, 1000.0, 1000.0, 500.0, 12.5, 2.0, 1.0)
 LIMITS: Final = ("db", "db:2", "xsw", "xsw:1.5", "large.a", "large.b", "db,xsw", "other")
-KINDS: Final = ("simple", "weights", "preempt", "ranks", "limits", "groups", "groups-busy", "groups-preempt", "pslot")
+KINDS: Final = (
+    "simple",
+    "weights",
+    "preempt",
+    "ranks",
+    "limits",
+    "groups",
+    "groups-busy",
+    "groups-preempt",
+    "pslot",
+    "parts",
+)
 _PREEMPTION: Final = (
     "RemoteUserPrio > SubmitterUserPrio",
     "RemoteUserPrio > SubmitterUserPrio * 1.2",
@@ -51,7 +62,7 @@ _SLOT: Final = {
 
 def make(rng: random.Random) -> Case:
     kind = rng.choice(KINDS)
-    busy = kind not in ("ranks", "groups", "pslot") and (kind != "limits" or rng.random() < 0.6)
+    busy = kind not in ("ranks", "groups", "pslot", "parts") and (kind != "limits" or rng.random() < 0.6)
     users = _users(rng, kind)
     config = _config(rng, kind, users)
     slots = _slots(rng, kind, users if busy else [])
@@ -149,7 +160,7 @@ def _slots(rng: random.Random, kind: str, users: list[str]) -> list[dict[str, st
     for host in range(rng.randint(3, 20)):
         for number in range(1, rng.choice((1, 1, 2, 3)) + 1):
             place = len(slots)
-            cpus = 8 if kind == "pslot" and rng.random() < 0.4 else rng.choice(sizes)
+            cpus = 8 if kind in ("pslot", "parts") and rng.random() < 0.4 else rng.choice(sizes)
             slot = {
                 "Name": f'"slot{number}@h{host:02}"',
                 "Machine": f'"h{host:02}"',
@@ -171,7 +182,7 @@ def _slots(rng: random.Random, kind: str, users: list[str]) -> list[dict[str, st
                 slot["Rank"] = rng.choice(("TARGET.JobPrio > 0", "TARGET.RequestMemory > 1000"))
             if rng.random() < 0.05:
                 slot["START"] = rng.choice(("TARGET.RequestMemory < 1000", "false"))
-            if kind == "pslot":
+            if kind in ("pslot", "parts"):
                 slot |= {
                     "SlotType": '"Partitionable"',
                     "PartitionableSlot": "true",
@@ -229,7 +240,7 @@ def _jobs(rng: random.Random, kind: str, users: list[str]) -> list[dict[str, Any
 def _job(rng: random.Random, kind: str, user: str, memory: int) -> dict[str, str]:
     name = user.split("@")[0]
     group, _, owner = name.rpartition(".")
-    cpus = rng.choice((1, 1, 1, 2, 4)) if kind in ("weights", "pslot", "groups-preempt") else 1
+    cpus = rng.choice((1, 1, 1, 2, 4)) if kind in ("weights", "pslot", "parts", "groups-preempt") else 1
     wants = "TARGET.TotalSlotCpus == RequestCpus" if kind == "pslot" else rng.choice(_WANTS)  # one job a slot
     terms = [f"({wants})"] if wants else []
     terms += ['(TARGET.Arch == "X86_64")', '(TARGET.OpSys == "LINUX")', "(TARGET.Disk >= RequestDisk)"]
@@ -239,7 +250,7 @@ def _job(rng: random.Random, kind: str, user: str, memory: int) -> dict[str, str
         **_JOB,
         "AccountingGroup": f'"{name}"',
         "AcctGroupUser": f'"{owner}"',
-        "Rank": rng.choice(_RANKS) if kind in ("ranks", "weights", "preempt", "pslot") else "0.0",
+        "Rank": rng.choice(_RANKS) if kind in ("ranks", "weights", "preempt", "pslot", "parts") else "0.0",
         "RequestCpus": str(cpus),
         "RequestMemory": str(memory),
         "Requirements": " && ".join(terms),

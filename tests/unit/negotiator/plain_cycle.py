@@ -114,11 +114,9 @@ class _Cycle:
         self.gifts: dict[Key, int] = {}
         self.weights: dict[Key, float] = {}
         self.turn: GroupTurn | None = None
-        self.satisfied = (
-            set(snapshot.running) - {name for name, asks in self.asks.items() if asks}
-            if config.consider_preemption
-            else set()
-        )
+        askers = {name for name, asks in self.asks.items() if asks}
+        self.everybody = askers | (set(snapshot.running) if config.consider_preemption else set())
+        self.left_turns: set[tuple[str, str]] = set()  # (group, who needs no turn of it any more)
 
     def _slot(self, name: str) -> PlainSlot:
         table = frame_of(self.snapshot.slots).table
@@ -191,15 +189,16 @@ class _Cycle:
         self.turn = turn
         self.given = 0.0
         self.kept = 0.0  # of that, without what the group's own members lost
-        members = [
+        present = [
             name
-            for name, asks in self.asks.items()
-            if any(ask.left for ask in asks) and self.tree.group_of(name) in turn.members
+            for name in self.everybody
+            if self.tree.group_of(name) in turn.members and (turn.group, name) not in self.left_turns
         ]
+        members = [name for name in present if any(ask.left for ask in self.asks.get(name, ()))]
         if not members:
             return 0.0
-        others = [name for name in self.satisfied if self.tree.group_of(name) in turn.members]
-        self.satisfied -= set(others)
+        others = [name for name in present if name not in members]
+        self.left_turns |= {(turn.group, name) for name in others}
 
         def below(names: Iterable[str]) -> list[str]:
             return [name for name in names if self._use(name) < self._record(name).floor]
@@ -211,7 +210,8 @@ class _Cycle:
             before = sum(self.gifts.values())
             asked = members, others
             members, others = self._spin(members, others, spin)
-            if (len(members), len(others)) == tuple(map(len, asked)) and sum(self.gifts.values()) == before:
+            unchanged = (len(members), len(others)) == tuple(map(len, asked)) and sum(self.gifts.values()) == before
+            if unchanged and spin > 1:
                 break
             spin += 1
         return self.given
@@ -262,6 +262,8 @@ class _Cycle:
             if cap < self.lightest - NEARLY or cap <= 0.0:
                 for ask in self.asks[name]:
                     ask.cause = "ceiling"
+                if spin:
+                    self.left_turns.add((turn.group, name))
                 continue
             purse = _Purse(limit, unused, cap if spin else min(cap, record.floor))
             causes = [ask.cause for ask in self.asks[name]]
@@ -275,6 +277,8 @@ class _Cycle:
                 still.append(name)
             elif purse.spent() and any(ask.left for ask in self.asks[name]):
                 others.append(name)
+            elif spin:
+                self.left_turns.add((turn.group, name))
         return still, others
 
     def _serve_one(self, name: str, purse: _Purse, spin: int) -> None:

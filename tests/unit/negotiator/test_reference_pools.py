@@ -8,7 +8,7 @@ says why (`until`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 
 from engine.fairshare.group_tree import GroupConfig, GroupTree, group_demand
 from engine.match.cycle import negotiate
-from engine.match.model import NO_PREEMPTION, CycleConfig, Matched, Result
+from engine.match.model import NO_PREEMPTION, CycleConfig, Matched, Result, Snapshot
 from engine.match.slot_table import snapshot_of
 from engine.policy import cycle_config, group_config, limit_config
 from tests.reference_pools import Recorded, recorded
@@ -44,7 +44,9 @@ def config_of(pool: Recorded, tmp_path: Path) -> CycleConfig:
     )
 
 
-def decide(pool: Recorded, config: CycleConfig) -> Result:
+def decide(
+    pool: Recorded, config: CycleConfig, negotiate: Callable[[Snapshot, CycleConfig, float], Result] = negotiate
+) -> Result:
     groups = config.groups or GroupConfig()
     tree = GroupTree.of(groups)
     asked = {one.submitter: float(sum(group_demand(tree, groups, [one]).values())) for one in pool.waiting()}
