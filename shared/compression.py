@@ -50,7 +50,7 @@ def compress(data: bytes) -> bytes:
 
 def decompress(data: bytes) -> bytes:
     """What `compress` was given, or the data itself if it is not compressed. Raises ValueError."""
-    if not data.startswith(MAGIC):
+    if not is_compressed(data):
         return data
     try:
         _check(data)
@@ -59,9 +59,23 @@ def decompress(data: bytes) -> bytes:
         raise ValueError(f"not compressed as it says: {error}") from error
 
 
+def is_compressed(data: bytes) -> bool:
+    return data.startswith(MAGIC)
+
+
+def plain_size(data: bytes) -> int:
+    """Bytes of what `decompress` would give. Raises ValueError."""
+    if not is_compressed(data):
+        return len(data)
+    try:
+        return _check(data)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"not compressed as it says: {error}") from error
+
+
 def beginning(data: bytes, size: int) -> bytes:
     """As many first bytes of what `decompress` would give. Raises ValueError."""
-    if not data.startswith(MAGIC):
+    if not is_compressed(data):
         return data[:size]
     try:
         _check(data)
@@ -71,10 +85,12 @@ def beginning(data: bytes, size: int) -> bytes:
         raise ValueError(f"not compressed as it says: {error}") from error
 
 
-def _check(data: bytes) -> None:
+def _check(data: bytes) -> int:
+    """Bytes that it will have. Raises ValueError."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= LARGEST:
         raise ValueError(f"compressed, and of {size} bytes before: at most {LARGEST} are taken")
+    return size
 
 
 def train_dictionary(samples: Sequence[bytes], number: int) -> bytes | None:

@@ -29,9 +29,11 @@ from shared.bus.senders import GATEWAY, Arrival, Denied, Row, Senders, speaks_fo
 from shared.bus.statements import Signer, digest_of
 from shared.bus.topology import MAX_KEY_BYTES, ROLES, inbox_queue, role_of
 from shared.caller import CallerGone, Wait, awaited
+from shared.compression import decompress, is_compressed
 from shared.errors import RetryableError
-from shared.messages.base import BadMessage, Envelope, Failure, Message, Person, pack_body
+from shared.messages.base import BadMessage, Envelope, Failure, Head, Message, Person, pack_body
 from shared.messages.events import DaemonReconnected
+from shared.messages.wire import too_large
 
 Log = structlog.stdlib.BoundLogger
 
@@ -82,10 +84,31 @@ TAKEN = Outcome()
 LATER = Outcome(later=True)
 
 
-async def unpack_checked(data: bytes, arrival: Arrival, senders: Senders) -> Envelope:
-    """The message, from who may send it, with the person it is for. Raises BadMessage, Denied."""
+async def _admitted(data: bytes, arrival: Arrival, senders: Senders) -> Envelope:
+    """The message, from who may send it. Of a large one the head is looked at before there is anything of its body:
+    who may not send it, or sends more than it may have, costs its reader nothing. Raises BadMessage, Denied."""
+    head = Head.of(data)
+    if head is not None:
+        senders.admit_head(head, arrival)
+        data = await decompressed(data)
     envelope = Envelope.unpack(data)
     senders.admit(envelope, arrival)
+    return envelope
+
+
+async def decompressed(data: bytes) -> bytes:
+    """Large messages are decompressed in a thread. Raises BadMessage."""
+    if not is_compressed(data):
+        return data
+    try:
+        return await asyncio.to_thread(decompress, data)
+    except ValueError as error:
+        raise BadMessage(f"not a msgpack envelope: {error}") from error
+
+
+async def unpack_checked(data: bytes, arrival: Arrival, senders: Senders) -> Envelope:
+    """The message, from who may send it, with the person it is for. Raises BadMessage, Denied."""
+    envelope = await _admitted(data, arrival, senders)
     if not senders.asks_who(envelope, arrival):
         return envelope
     return senders.believe(envelope, arrival, await digest_of(envelope.content))
@@ -208,12 +231,11 @@ def _refusal(code: str, reason: str, retryable: bool) -> Exception:
     return _RetryLater(f"{code}: {reason}") if retryable else Reject(f"{code}: {reason}")
 
 
-def result_of(data: bytes, arrival: Arrival, senders: Senders) -> Message:
+async def result_of(data: bytes, arrival: Arrival, senders: Senders) -> Message:
     """The answer to a call. Raises RemoteFailure for a refusal, also when the answer can not be read, or comes from who
     may not give it."""
     try:
-        envelope = Envelope.unpack(data)
-        senders.admit(envelope, arrival)
+        envelope = await _admitted(data, arrival, senders)
     except BadMessage as error:
         raise RemoteFailure("bad-message", f"the answer can not be read: {error}") from error
     except Denied as error:
@@ -296,10 +318,7 @@ def saying(
 
 def _bounded(envelope: Envelope, data: bytes) -> bytes:
     if len(data) > (most := envelope.body.most_bytes):
-        raise MessageTooLarge(
-            f"{envelope.body.type} has {len(data)} bytes, more than the {most} that such a message may have: "
-            "send it in parts"
-        )
+        raise MessageTooLarge(too_large(envelope.body.type, len(data), most))
     return data
 
 

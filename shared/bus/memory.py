@@ -66,7 +66,8 @@ from shared.bus.topology import (
     work_queue,
 )
 from shared.caller import Wait
-from shared.messages.base import BadMessage, Envelope, Message, Person, new_id, type_of
+from shared.messages.base import BadMessage, Envelope, Message, Person, new_id
+from shared.messages.wire import type_of
 from shared.tasks import TaskSet
 
 #: How many messages a busy consumer takes before others get their turn, should its handler never wait for
@@ -614,7 +615,7 @@ class MemoryBus:
         timer = loop.call_at(item.deadline, _expire, future, inbox, request.type, timeout)
         began = time.perf_counter()
         try:
-            return result_of(await future, ANSWER, self._senders)
+            return await result_of(await future, ANSWER, self._senders)
         except asyncio.CancelledError:
             if tells_end(self.sender):
                 wait.end()

@@ -21,7 +21,7 @@ from shared.bus.definitions import RIGHTS
 from shared.bus.statements import Believer, NotBelieved, Replayed
 from shared.bus.topology import ROLES, WORK_QUEUES, role_of
 from shared.errors import PermanentError
-from shared.messages.base import Envelope, Message, Person
+from shared.messages.base import Envelope, Head, Message, Person
 from shared.messages.flows import ANY_REQUEST, EVERY, PUBLISHED, REQUESTS, Named, Names, Permit, sent_by
 from shared.operations import NEEDS, Level, in_scope, level_of
 
@@ -155,7 +155,14 @@ def vouched(user: str, sender: str) -> bool:
 
 def why_not(envelope: Envelope, arrival: Arrival, rows: Table = TABLE) -> str:
     """Empty when the message may come from who sent it, the way it came; else the reason. Pure."""
-    kind, sender = envelope.body.type, envelope.sender
+    reason = why_not_from(envelope.body.type, envelope.sender, arrival, rows)
+    if reason or arrival.exchange is None:
+        return reason
+    return _misnamed(envelope, rows[envelope.body.type], role_of(envelope.sender))
+
+
+def why_not_from(kind: str, sender: str, arrival: Arrival, rows: Table = TABLE) -> str:
+    """The same as far as it can be told before the body is read. Pure."""
     if arrival.user is not None and not vouched(arrival.user, sender):
         return (
             f"{kind}: says it is from {sender[:80]!r}, but the broker knows its publisher as user {arrival.user[:80]!r}"
@@ -171,7 +178,7 @@ def why_not(envelope: Envelope, arrival: Arrival, rows: Table = TABLE) -> str:
     if role not in allowed:
         may = EVERY if allowed == ROLES else sent_by(allowed)
         return f"{kind}: from {sender[:80] or 'nobody'!r}, but {may} may send it, and nobody else"
-    return "" if answered else _misnamed(envelope, row, role)
+    return ""
 
 
 def _misnamed(envelope: Envelope, row: Row, role: str) -> str:
@@ -222,7 +229,12 @@ class Senders:
     def admit(self, envelope: Envelope, arrival: Arrival) -> None:
         """Raises Denied for a message that may not come from who sent it."""
         if reason := why_not(envelope, arrival, self.rows):
-            raise self.denied(reason, envelope, arrival)
+            raise self.denied(reason, envelope.body.type, envelope.sender, arrival)
+
+    def admit_head(self, head: Head, arrival: Arrival) -> None:
+        """The same for a message that is not read yet, as far as its head tells. Raises Denied."""
+        if reason := why_not_from(head.type, head.sender, arrival, self.rows):
+            raise self.denied(reason, head.type, head.sender, arrival)
 
     def asks_who(self, envelope: Envelope, arrival: Arrival) -> bool:
         """Whether a message that was admitted is obeyed only with a statement: then it goes on to `believe`."""
@@ -239,22 +251,21 @@ class Senders:
             person = self.believer.believe(envelope, arrival.inbox, digest, again=arrival.again)
         except NotBelieved as error:
             reason = f"{envelope.body.type} from {envelope.sender[:80]!r}: {error}"
-            denied = self.denied(reason, envelope, arrival)
+            denied = self.denied(reason, envelope.body.type, envelope.sender, arrival)
             denied.answered = isinstance(error, Replayed)
             raise denied from error
         if reason := beyond(envelope.body, person, permit):
-            raise self.denied(reason, envelope, arrival)
+            raise self.denied(reason, envelope.body.type, envelope.sender, arrival)
         return replace(envelope, person=person, content=b"")
 
-    def denied(self, reason: str, envelope: Envelope, arrival: Arrival) -> Denied:
+    def denied(self, reason: str, kind: str, sender: str, arrival: Arrival) -> Denied:
         """A refusal, counted and logged."""
-        kind = envelope.body.type
-        who = (arrival.user if arrival.user is not None else envelope.sender)[:80]
+        who = (arrival.user if arrival.user is not None else sender)[:80]
         self.health.denied.add(kind)
         if (who, kind) not in self._logged and len(self._logged) <= LOGGED:
             self._logged.add((who, kind))
             if len(self._logged) > LOGGED:
                 self.log.warning("bus.denied", reason=f"{LOGGED} kinds of refusals are logged; others are counted only")
             else:
-                self.log.warning("bus.denied", type=kind, sender=envelope.sender[:80], user=arrival.user, reason=reason)
+                self.log.warning("bus.denied", type=kind, sender=sender[:80], user=arrival.user, reason=reason)
         return Denied(reason, who, kind)

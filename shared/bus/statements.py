@@ -5,7 +5,7 @@ envelope of one message, and holds for that one: it is bound to the message's id
 sent to, to its sender, and ends after a minute. Keys are Ed25519 (`cryptography`); a gateway keeps the private half,
 everybody else has the public ones of all gateways they believe: several while a key is changed for another.
 
-The body is signed by its SHA-256, as it travels: bodies may have 16 MiB."""
+The body is signed by its SHA-256, as it travels: the largest have 16 MiB."""
 
 from __future__ import annotations
 

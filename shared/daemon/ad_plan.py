@@ -10,9 +10,12 @@ from dataclasses import dataclass, field, replace
 
 from shared.daemon.ad_rows import difference, pack
 from shared.messages.ads import AdDelta, AdHeartbeat, AdUpdate
+from shared.messages.wire import MOST_LARGE_BYTES, MOST_LARGE_ENTRIES
 
 #: A delta that would be larger than this part of the whole is sent as the whole: it costs the receiver less.
 WHOLE_ABOVE = 0.5
+#: Ads in one message, and bytes of them; it may have twice as many, as an ad may be large itself.
+MOST_IN_PART, PART_BYTES = MOST_LARGE_ENTRIES // 2, MOST_LARGE_BYTES // 2
 #: Sequence numbers set aside for each millisecond of a life's first second (see `first_sequence`).
 NUMBERS_PER_MS = 1000
 
@@ -53,7 +56,8 @@ def plan(last: Published, ads: Mapping[str, bytes]) -> tuple[Published, AdUpdate
         )
     if last.content:
         delta = _delta(last, changed, gone, sequence)
-        if sum(map(len, delta.changes)) <= WHOLE_ABOVE * sum(map(len, ads.values())) or not ads:
+        size, whole = sum(map(len, delta.changes)), sum(map(len, ads.values()))
+        if (size <= WHOLE_ABOVE * whole and size <= PART_BYTES) or not ads:
             return new, delta
     return new, AdUpdate(
         my_type=last.my_type,
@@ -63,6 +67,26 @@ def plan(last: Published, ads: Mapping[str, bytes]) -> tuple[Published, AdUpdate
         names=list(ads),
         ads=list(ads.values()),
     )
+
+
+def in_parts(update: AdUpdate) -> list[AdUpdate]:
+    """The whole in messages that are not too large, each with a sequence number of its own. Who has ads of this daemon
+    lacks those of later parts until they come."""
+    parts: list[tuple[list[str], list[bytes]]] = [([], [])]
+    size = 0
+    for name, ad in zip(update.names, update.ads, strict=True):
+        if parts[-1][0] and (size + len(name) + len(ad) > PART_BYTES or len(parts[-1][0]) == MOST_IN_PART):
+            parts.append(([], []))
+            size = 0
+        size += len(name) + len(ad)
+        parts[-1][0].append(name)
+        parts[-1][1].append(ad)
+    return [
+        update.model_copy(
+            update={"sequence": update.sequence + number, "names": names, "ads": ads, "complete": number == 0}
+        )
+        for number, (names, ads) in enumerate(parts)
+    ]
 
 
 def _delta(last: Published, changed: Mapping[str, bytes], gone: list[str], sequence: int) -> AdDelta:

@@ -16,7 +16,7 @@ from shared.bus.api import BusUnavailable, Exchange
 from shared.classad import ClassAd, Expr
 from shared.config import Config, ConfigError
 from shared.config.daemon_attributes import attributes
-from shared.daemon.ad_plan import Published, first_sequence, plan
+from shared.daemon.ad_plan import Published, first_sequence, in_parts, plan
 from shared.daemon.ad_table import daemon_name, inbox_of
 from shared.daemon.context import Context
 from shared.daemon.shutdown_expression import wanted_shutdown
@@ -204,7 +204,10 @@ class Advertiser:
     async def _send(self, packed: Mapping[str, bytes]) -> None:
         self._last, message = plan(self._last, packed)
         verb = message.type.partition(".")[2]
-        await self._publish(Exchange.ADS, f"{verb}.{self._last.my_type}.{self.daemon}", message)
+        for part in in_parts(message) if isinstance(message, AdUpdate) else [message]:
+            if part.sequence > self._last.sequence:
+                self._last = replace(self._last, sequence=part.sequence, content=part.sequence)
+            await self._publish(Exchange.ADS, f"{verb}.{self._last.my_type}.{self.daemon}", part)
 
     async def _send_private(self, claims: Mapping[str, str] | None) -> None:
         if claims is None or claims == self._claims:

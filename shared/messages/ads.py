@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from shared.messages.base import Message, message
+from shared.messages.base import Large, Message, message
 
 #: A daemon that says something a thousand times a second gets there after thirty years. What is beyond would be no
 #: integer of an ad when what was lost is added up.
@@ -22,7 +22,7 @@ StartTime = Annotated[int, Field(ge=0, le=10**11)]  # seconds since 1970
 
 
 @message
-class AdUpdate(Message):
+class AdUpdate(Large):
     """The daemon's ads of one type, whole. Ads of that daemon and type that are not listed are gone."""
 
     type: ClassVar[str] = "ads.update"
@@ -37,7 +37,7 @@ class AdUpdate(Message):
 
 
 @message
-class AdDelta(Message):
+class AdDelta(Large):
     """What changed since `base` (a sequence number of the same start_time). A receiver that lacks the base asks
     the daemon for everything with SendAds."""
 
@@ -67,7 +67,7 @@ class AdHeartbeat(Message):
 
 
 @message
-class AdInvalidate(Message):
+class AdInvalidate(Large):
     """The daemon takes its ads back: those named, or all of that type when `names` is empty."""
 
     type: ClassVar[str] = "ads.invalidate"
@@ -97,7 +97,7 @@ class AskForAds(Message):
 
 
 @message
-class PrivateAds(Message):
+class PrivateAds(Large):
     """Claim ids of a startd's slots, by slot name, on roost.private. Never stored or shown with the public ads."""
 
     type: ClassVar[str] = "ads.private"
@@ -108,7 +108,7 @@ class PrivateAds(Message):
 
 
 @message
-class ForwardedAds(Message):
+class ForwardedAds(Large):
     """A collector tells another pool's (CONDOR_VIEW_HOST) about the ads of one of its daemons, on roost.ads with key
     `forward.<MyType>.<daemon>`: all of them, or that they live on (`base`), or are gone."""
 
@@ -154,7 +154,7 @@ class CountAds(Message):
 
 
 @message
-class AdCounts(Message):
+class AdCounts(Large):
     """Answer to CountAds: the values of each combination in the order of `by`, and how many ads have them. A value is a
     text, a number or a truth value, as it stands in the ad; null where it is none of these."""
 
@@ -164,7 +164,7 @@ class AdCounts(Message):
 
 
 @message
-class AdPage(Message):
+class AdPage(Large):
     """Answer to QueryAds. `next` is empty on the last page. fits: how many ads all pages have, where an order was asked
     for; else -1. columns: in place of `ads` a page of so many rows as shared.classad.column_page has it, where that
     was asked for and the collector has columns. collector: the name of the one that answers, which has an inbox of its

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from shared.messages.base import MOST_OF_ANSWERS, Message, message
+from shared.messages.base import Large, Part, message
+from shared.messages.wire import MOST_OF_ANSWERS
 
 #: In one question; who asks about more asks again.
 MOST_JOBS = 50
 
 
-class JobInQuestion(BaseModel):
+class JobInQuestion(Part):
     """A job and the schedd that has it. `also`: so many further jobs are like it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     ad: bytes  # packed
     schedd: str = ""  # inbox; "": not known
@@ -24,7 +23,7 @@ class JobInQuestion(BaseModel):
 
 
 @message
-class Analyze(Message):
+class Analyze(Large):
     """Why do these jobs not run; or, without jobs, what would this slot take of what waits?"""
 
     type: ClassVar[str] = "negotiation.analyze"
@@ -34,7 +33,7 @@ class Analyze(Message):
 
 
 @message
-class Analysis(Message):
+class Analysis(Large):
     """A report for each job asked about, in order, or for each slot: JobReport and SlotReport of engine.analyze as
     maps."""
 

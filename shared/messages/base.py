@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,27 +15,29 @@ from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
-from shared.compression import LARGEST, beginning, compress, decompress
+from shared.compression import LARGEST, compress, decompress, plain_size
 from shared.errors import PermanentError
+from shared.messages.wire import (
+    MOST_BYTES,
+    MOST_ENTRIES,
+    MOST_LARGE_BYTES,
+    MOST_LARGE_ENTRIES,
+    MOST_LARGE_VALUES,
+    MOST_VALUES,
+    UNCOUNTED,
+    claimed,
+    packed_body,
+    read,
+    said_before_body,
+    too_large,
+)
 
 ENVELOPE_VERSION = 1
-#: Bytes of an envelope in which its body begins, but for odd ones.
-_HEAD_BYTES = 4096
 #: Messages of kinds that are `compressed` and longer than this (bytes) travel compressed (shared.compression).
 COMPRESS_ABOVE = 4096
-
-
-#: Entries of one list or map of a message, and values of a whole one, all lists and maps together, where a map counts
-#: as A_MAP more: a model is made of most. More would hold the loop of whoever reads them: these take 10 to 45 ms.
-MOST_ENTRIES = 100_000
-MOST_VALUES = 200_000
-A_MAP = 16
-#: Of answers that tell much, by daemons whose questions have limits of their own.
-MOST_OF_ANSWERS = 2_000_000
-#: Messages of so many bytes have no more values than may be.
-UNCOUNTED = 1 << 16
 
 
 M = TypeVar("M", bound="type[Message]")
@@ -46,10 +47,34 @@ class BadMessage(PermanentError):
     """Bytes that are no message of ours: the reason names the field and the mend."""
 
 
-class Message(BaseModel):
-    """One kind of message. Subclasses set `type`, and `version` when a change is more than an added field."""
+def _fail_fast(schema: Any) -> None:
+    """Of all lists and maps in it."""
+    if isinstance(schema, list | tuple):
+        for one in schema:
+            _fail_fast(one)
+    elif isinstance(schema, dict):
+        if schema.get("type") in ("list", "dict", "tuple"):
+            schema["fail_fast"] = True
+        for key, one in schema.items():
+            if key not in ("metadata", "serialization"):
+                _fail_fast(one)
+
+
+class Part(BaseModel):
+    """What a message is made of. The first mistake in a list or map is told, and no other one: 100,000 of them would
+    hold a loop for 400 ms."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _fail_fast(schema)
+        return schema
+
+
+class Message(Part):
+    """One kind of message. Subclasses set `type`, and `version` when a change is more than an added field."""
 
     type: ClassVar[str] = ""
     version: ClassVar[int] = 1
@@ -60,11 +85,18 @@ class Message(BaseModel):
     kept: ClassVar[bool] = False
     #: True where a message may hold many ads, which say much the same: large ones travel compressed.
     compressed: ClassVar[bool] = False
-    #: Entries that a list or map of it may have, where they are fewer or more than usual; and values of the whole.
+    #: What it may hold. Who has more to say says it in parts.
+    most_bytes: ClassVar[int] = MOST_BYTES
     most_entries: ClassVar[int] = MOST_ENTRIES
     most_values: ClassVar[int] = MOST_VALUES
-    #: Bytes that it may have, unpacked. RabbitMQ 4 refuses more by default; who has more to say says it in parts.
-    most_bytes: ClassVar[int] = LARGEST
+
+
+class Large(Message):
+    """One that holds ads, or lists of what is in a whole pool."""
+
+    most_bytes: ClassVar[int] = MOST_LARGE_BYTES
+    most_entries: ClassVar[int] = MOST_LARGE_ENTRIES
+    most_values: ClassVar[int] = MOST_LARGE_VALUES
 
 
 _REGISTRY: dict[tuple[str, int], type[Message]] = {}
@@ -121,6 +153,36 @@ class Person:
     user: str  # name@domain
     level: str  # READ, WRITE or ADMINISTRATOR
     scopes: tuple[str, ...] = ()  # patterns of the gateway's operations; none: all that the level opens
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a large message says before its body."""
+
+    type: str
+    sender: str
+
+    @classmethod
+    def of(cls, data: bytes) -> Head | None:
+        """None: it is not large. Raises BadMessage for one that does not say in its beginning what it is, and one of
+        more bytes than its kind may have, as it will be once it is no longer compressed."""
+        try:
+            size = plain_size(data)
+            if size <= UNCOUNTED:
+                return None
+            said = said_before_body(data)
+        except ValueError as error:
+            raise BadMessage(f"not a msgpack envelope: {error}") from error
+        kind, sender = said.get("type"), said.get("sender")
+        if not isinstance(kind, str) or not isinstance(sender, str):
+            raise BadMessage(
+                f"a message of {size} bytes that does not say its type and sender before its body: want both first"
+            )
+        if (most := _MOST_BYTES_OF.get(kind, 0)) == 0:
+            raise BadMessage(f"unknown message type {kind[:80]!r}")
+        if size > most:
+            raise BadMessage(too_large(kind, size, most))
+        return cls(kind, sender)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,35 +265,12 @@ class Envelope:
             return cls(
                 # Strict: "1" is no number. As a text it could be one of more than 64 bits, which no journal takes.
                 body=kind.model_validate(raw.get("body"), strict=True),
-                content=_packed_body(plain) if raw.get("statement") is not None else b"",
+                content=packed_body(plain) if raw.get("statement") is not None else b"",
                 size=len(plain),
                 **{key: raw[key] for key in _BEARINGS if key in raw},
             )
         except ValidationError as error:
             raise BadMessage(f"{name}: {describe(error)}") from error
-
-
-def _packed_body(plain: bytes) -> memoryview:
-    """The body in an envelope that could be read, where it stands at the end, as `pack` puts it; else nothing."""
-    try:
-        begins = _body_begins(plain[:_HEAD_BYTES])
-    except msgpack.OutOfData:  # a long name, many scopes
-        begins = _body_begins(plain)
-    return memoryview(plain)[begins:]
-
-
-def _body_begins(plain: bytes) -> int:
-    """Where the value of an envelope's last entry begins, if that is the body, else past the end. Raises OutOfData
-    where these are too few bytes to tell."""
-    unpacker = msgpack.Unpacker(read_size=_HEAD_BYTES, max_buffer_size=0)
-    unpacker.feed(plain)
-    for _ in range(unpacker.read_map_header() - 1):
-        unpacker.skip()
-        unpacker.skip()
-    if unpacker.unpack() != "body":
-        return sys.maxsize
-    begins: int = unpacker.tell()
-    return begins
 
 
 def pack_body(body: Message) -> bytes:
@@ -241,55 +280,14 @@ def pack_body(body: Message) -> bytes:
 
 
 def _read(data: bytes) -> Any:
-    """What msgpack bytes say. Raises ValueError for more bytes or values than a message of that type may have, where
-    possible before there is an object for each, and msgpack's own errors."""
+    """What msgpack bytes say. Raises ValueError for more bytes or values than a message of the type that they claim may
+    have, and msgpack's own errors."""
     if len(data) <= UNCOUNTED:
         return msgpack.unpackb(data, strict_map_key=False)
-    kind = _claimed(data)
-    if len(data) > (most_bytes := _MOST_BYTES_OF.get(kind, LARGEST)):
-        raise ValueError(f"{kind} of {len(data)} bytes; at most {most_bytes} are taken: send it in parts")
-    most = left = _MOST_OF.get(kind, MOST_VALUES)
-
-    def take(found: Any, weight: int = 0) -> Any:
-        nonlocal left
-        left -= len(found) + weight
-        if left < 0:
-            raise ValueError(f"it has more than the {most} values that are taken: send it in parts")
-        return found
-
-    return msgpack.unpackb(
-        data,
-        strict_map_key=False,
-        list_hook=take,
-        object_hook=lambda found: take(found, A_MAP),
-        max_array_len=most,
-        max_map_len=most,
-    )
-
-
-def type_of(data: bytes) -> str:
-    """The type a message claims to have, empty where that can not be read: for those who look at dead
-    letters."""
-    try:
-        return _claimed(beginning(data, _HEAD_BYTES))[:80]
-    except Exception:  # noqa: BLE001  compression has errors of its own
-        return ""
-
-
-def _claimed(data: bytes) -> str:
-    """The type that msgpack bytes claim, if they do so in the beginning, as all that is packed here; else empty."""
-    unpacker = msgpack.Unpacker(strict_map_key=False)
-    unpacker.feed(data[:_HEAD_BYTES])
-    try:
-        for _ in range(unpacker.read_map_header()):
-            key = unpacker.unpack()
-            if key == "type":
-                name = unpacker.unpack()
-                return name if isinstance(name, str) else ""
-            unpacker.skip()
-    except Exception:  # noqa: BLE001  msgpack raises many unrelated types on garbage
-        return ""
-    return ""
+    kind = claimed(data)
+    if len(data) > (most := _MOST_BYTES_OF.get(kind, MOST_BYTES)):
+        raise ValueError(too_large(kind, len(data), most))
+    return read(data, _MOST_OF.get(kind, MOST_VALUES))
 
 
 #: What an envelope says besides its body, and the types each may have.

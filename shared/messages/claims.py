@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from shared.messages.base import Message, message
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+from shared.messages.base import Large, Message, Part, message
 
 
 def public_claim_id(claim_id: str) -> str:
@@ -28,7 +22,7 @@ def job_of(run: str) -> str:
     return ".".join(run.partition("/")[0].split(".")[:2])
 
 
-class Activation(_Part):
+class Activation(Part):
     """One run of one job. (job_id, attempt) names the run everywhere: outputs, reports and events of an older
     attempt are refused, which keeps a job from being counted twice."""
 
@@ -40,7 +34,7 @@ class Activation(_Part):
     chirp_url: str = ""  # the same endpoint, for what the job asks while it runs; empty: it asks for nothing
 
 
-class Leftover(_Part):
+class Leftover(Part):
     """What remains of a partitionable slot after a dynamic slot was carved. Its claim id stays the same, so that
     several matches of one cycle, also of several schedds, can be carved one after the other."""
 
@@ -50,7 +44,7 @@ class Leftover(_Part):
 
 
 @message
-class RequestClaim(Message):
+class RequestClaim(Large):
     """Schedd asks for the slot it was given (inbox of the startd). Asking again with the same `request_id` gives the
     same answer: a lost reply costs nothing."""
 
@@ -75,7 +69,7 @@ class RequestClaim(Message):
 
 
 @message
-class ClaimGranted(Message):
+class ClaimGranted(Large):
     type: ClassVar[str] = "claim.granted"
     claim_id: str  # of the slot that runs the job: a new one when a dynamic slot was carved
     slot: str
@@ -116,7 +110,7 @@ class ClaimRefused(Message):
 
 
 @message
-class ActivateClaim(Message):
+class ActivateClaim(Large):
     """Run this job on the claim. Asking again for the same (job_id, attempt) is answered alike."""
 
     type: ClassVar[str] = "claim.activate"
@@ -167,7 +161,7 @@ class ReleaseClaim(Message):
 
 
 @message
-class Alive(Message):
+class Alive(Large):
     """Keeps the leases of these claims (spec rows LEA-02, LEA-07); one message for all claims on one startd.
 
     only_asked: claims of which a keep-alive was not answered: they are asked for, and not kept. So the schedd knows
@@ -181,14 +175,14 @@ class Alive(Message):
 
 
 @message
-class AliveReply(Message):
+class AliveReply(Large):
     """Which of the claims the startd does not know (any more): their jobs must go elsewhere."""
 
     type: ClassVar[str] = "claim.alive-reply"
     unknown: list[str] = []
 
 
-class JobExit(_Part):
+class JobExit(Part):
     """How a run ended. Exactly one of exit_code and exit_signal is set for `exited`."""
 
     reason: Literal["exited", "killed", "evicted", "hold", "failed"]
@@ -204,7 +198,7 @@ class JobExit(_Part):
     vacate_code: int = 0  # why it was evicted: HTCondor's VacateReasonCode, 0 where that has no number
 
 
-class Usage(_Part):
+class Usage(Part):
     """What the run used so far. Bytes and KiB as HTCondor's job attributes have them."""
 
     user_cpu_s: float = 0.0
@@ -219,7 +213,7 @@ class Usage(_Part):
 
 
 @message
-class JobReport(Message):
+class JobReport(Large):
     """Startd tells the schedd how a run goes. The final one (phase `ended`) is repeated until it is acknowledged, also
     after a restart of either side; `sequence` orders the reports of one run."""
 
@@ -249,7 +243,7 @@ class JobReport(Message):
 
 
 @message
-class JobReportAck(Message):
+class JobReportAck(Large):
     """The report is committed. For an ended run the schedd may hand over the next job of the claim at once (one round
     trip a job), or give the claim back."""
 
@@ -264,7 +258,7 @@ class JobReportAck(Message):
 
 
 @message
-class JobReports(Message):
+class JobReports(Large):
     """Ends of several runs that a startd tells a schedd at about the same time. Each is a report as it would be alone,
     and answered for itself."""
 
@@ -275,7 +269,7 @@ class JobReports(Message):
     reports: list[JobReport]
 
 
-class ReportAnswer(_Part):
+class ReportAnswer(Part):
     """The answer to one of several reports: its acknowledgement, or why there is none, as in a `failure`."""
 
     ack: JobReportAck | None = None
@@ -285,7 +279,7 @@ class ReportAnswer(_Part):
 
 
 @message
-class JobReportsAck(Message):
+class JobReportsAck(Large):
     """What the reports say is committed, in one transaction. Answers in the order of the reports."""
 
     type: ClassVar[str] = "job.reports-ack"

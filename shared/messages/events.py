@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from shared.messages.base import Message, message
+from shared.messages.base import Message, Part, message
+from shared.messages.wire import MOST_LARGE_BYTES, MOST_LARGE_ENTRIES, MOST_LARGE_VALUES
 
 #: First and last proc; the same with the cluster before them. Lists, as they come: what is read is not converted.
 ProcRange = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -19,9 +20,16 @@ class Event(Message):
     """Base of all facts. `at` is seconds since 1970 by the clock of the daemon that saw it happen."""
 
     kept: ClassVar[bool] = True
-    most_bytes: ClassVar[int] = 1 << 23  # everybody reads them
+    most_bytes: ClassVar[int] = MOST_LARGE_BYTES  # reasons that policies make have up to 4 MiB
 
     at: float
+
+
+class LargeEvent(Event):
+    """One that holds lists of jobs, slots or users of a whole pool."""
+
+    most_entries: ClassVar[int] = MOST_LARGE_ENTRIES
+    most_values: ClassVar[int] = MOST_LARGE_VALUES
 
 
 class JobEvent(Event):
@@ -32,7 +40,7 @@ class JobEvent(Event):
 
 
 @message
-class JobsSubmitted(Event):
+class JobsSubmitted(LargeEvent):
     """Jobs of one cluster were committed to the queue: all at once, or some of them (late materialization)."""
 
     type: ClassVar[str] = "job.submitted"
@@ -96,6 +104,9 @@ class JobsOrdered(JobEvent):
     """What an order has done with a job; or with many of a cluster at once: then `jobs` has ranges (first proc, last
     proc) of all of them, and `job_id` is the first. Other jobs of the same cluster may come with another event."""
 
+    most_entries: ClassVar[int] = MOST_LARGE_ENTRIES
+    most_values: ClassVar[int] = MOST_LARGE_VALUES
+
     jobs: list[ProcRange] = []
 
     @property
@@ -142,7 +153,7 @@ class JobUnmatched(JobEvent):
     reason: str
 
 
-class JobKind(BaseModel):
+class JobKind(Part):
     """Jobs that slots and policies can not tell apart (an autocluster). `jobs`: ranges (cluster, first proc, last proc)
     of those that came to it; a job that was told of another kind before is of this one now."""
 
@@ -156,7 +167,7 @@ class JobKind(BaseModel):
 
 
 @message
-class JobsSorted(Event):
+class JobsSorted(LargeEvent):
     """Idle jobs have come to autoclusters: those for which the negotiator decides."""
 
     type: ClassVar[str] = "job.sorted"
@@ -226,12 +237,10 @@ class CycleDone(Event):
     rejections: int
 
 
-class Reason(BaseModel):
+class Reason(Part):
     """Why the jobs of an autocluster got nothing, or less than they asked, from this cycle on until it is told
     otherwise. `code`: empty when that is over (they got what they asked, or ask no more). Else it is one of
     no-match, taken, share, ceiling, quota, limit, out-of-time. `counts`: slots by what kept them from the job."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     schedd: str
     submitter: str
@@ -244,7 +253,7 @@ class Reason(BaseModel):
 
 
 @message
-class ReasonsChanged(Event):
+class ReasonsChanged(LargeEvent):
     """Why jobs wait, as far as that has changed since it was told last. `whole`: these are all reasons there are; what
     this negotiator told before is over."""
 
@@ -258,11 +267,9 @@ class ReasonsChanged(Event):
     silent: list[str] = []  # schedds that did not answer in this cycle
 
 
-class MatchGroup(BaseModel):
+class MatchGroup(Part):
     """Matches of one request, in columns of equal length: slots, jobs on each of them, weight charged for all of those
     together, the rank that the job gives the slot."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     schedd: str
     submitter: str
@@ -273,10 +280,8 @@ class MatchGroup(BaseModel):
     ranks: list[float] = []  # empty: all 0
 
 
-class Taken(BaseModel):
+class Taken(Part):
     """A claim that ends for a match. why: rank-preemption, priority-preemption."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     slot: str
     from_user: str
@@ -285,7 +290,7 @@ class Taken(BaseModel):
 
 
 @message
-class MatchesMade(Event):
+class MatchesMade(LargeEvent):
     """What a cycle gave to whom. A large cycle tells it in several messages."""
 
     type: ClassVar[str] = "negotiation.matched"
@@ -298,7 +303,7 @@ class MatchesMade(Event):
 
 
 @message
-class OfflineMatched(Event):
+class OfflineMatched(LargeEvent):
     """Jobs for which a cycle found no slot match these ones, whose machines sleep. Collectors write when that was into
     the slots' ads (MachineLastMatchTime), for whoever wakes machines."""
 
@@ -321,10 +326,8 @@ class PolicyInForce(Event):
     knobs: dict[str, str]
 
 
-class SubmitterStanding(BaseModel):
+class SubmitterStanding(Part):
     """How a submitter stands after a cycle. Weights in slots' weight."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     submitter: str
     group: str
@@ -341,10 +344,8 @@ class SubmitterStanding(BaseModel):
     usage: float = 0.0  # accumulated, weight x seconds
 
 
-class GroupStanding(BaseModel):
+class GroupStanding(Part):
     """How an accounting group stands after a cycle."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     group: str
     quota: float
@@ -354,7 +355,7 @@ class GroupStanding(BaseModel):
 
 
 @message
-class StandingsTold(Event):
+class StandingsTold(LargeEvent):
     """How submitters and groups stand: those whose use, share or priority has changed since they were told last, and
     all of them now and then. `gone`: submitters that neither ask nor use anything any more."""
 
@@ -442,7 +443,7 @@ class PriorityRestored(Event):
 
 
 @message
-class DefragRound(Event):
+class DefragRound(LargeEvent):
     """Defrag has looked at the pool, and given its orders."""
 
     type: ClassVar[str] = "defrag.round"
@@ -458,7 +459,7 @@ class DefragRound(Event):
 
 
 @message
-class RoosterRound(Event):
+class RoosterRound(LargeEvent):
     """The rooster has woken machines that sleep, or tried to."""
 
     type: ClassVar[str] = "rooster.round"

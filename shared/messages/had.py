@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
-from shared.messages.base import Message, message
+from shared.messages.base import Message, Part, message
 
 
 @message
@@ -69,10 +67,8 @@ class AskHad(Message):
     type: ClassVar[str] = "had.ask"
 
 
-class Change(BaseModel):
+class Change(Part):
     """A change of the lead, as this HAD heard of it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     at: float
     had: str

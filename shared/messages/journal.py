@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from shared.messages.base import MOST_OF_ANSWERS, Message, message
+from shared.messages.base import Large, Message, message
+from shared.messages.wire import MOST_OF_ANSWERS
 
 #: The inbox of the journals of a pool; they share the questions.
 INBOX: Final = "journal"
@@ -20,7 +21,7 @@ Moment = Annotated[float, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
 
 
 @message
-class JournalAnswer(Message):
+class JournalAnswer(Large):
     """What the journal knows, as JSON has it."""
 
     type: ClassVar[str] = "journal.answer"

@@ -5,17 +5,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
-from shared.messages.base import Message, message
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+from shared.messages.base import Large, Message, Part, message
 
 
 @message
-class GetRequests(Message):
+class GetRequests(Large):
     """Negotiator asks a schedd for the request lists of some submitters, in job priority order (spec rows NEG-15,
     NEG-29 to NEG-31)."""
 
@@ -32,7 +26,7 @@ class GetRequests(Message):
     skip: dict[str, int] = {}  # submitter -> how many requests of its list were already fetched this cycle
 
 
-class ResourceRequest(_Part):
+class ResourceRequest(Part):
     """`count` consecutive idle jobs of one autocluster, with the ad that stands for all of them."""
 
     autocluster: int  # AutoClusterId, this schedd's numbering
@@ -42,13 +36,13 @@ class ResourceRequest(_Part):
 
 
 @message
-class RequestList(Message):
+class RequestList(Large):
     type: ClassVar[str] = "negotiation.requests"
     requests: dict[str, list[ResourceRequest]]  # by submitter, in order
     more: list[str] = []  # submitters whose list goes on
 
 
-class Match(_Part):
+class Match(Part):
     """One slot given to one autocluster of one submitter. The claim id is a secret between the startd, the negotiator
     and this schedd."""
 
@@ -64,7 +58,7 @@ class Match(_Part):
     concurrency_limits: str = ""  # what each of the jobs takes of which limit, expressions evaluated (LIM-08)
 
 
-class Rejection(_Part):
+class Rejection(Part):
     """Why a request got nothing (or less than it asked) in this cycle."""
 
     submitter: str
@@ -74,7 +68,7 @@ class Rejection(_Part):
 
 
 @message
-class Matches(Message):
+class Matches(Large):
     """Negotiator hands its decisions to a schedd (answer: MatchesTaken, or Failure stale-epoch)."""
 
     type: ClassVar[str] = "negotiation.matches"
@@ -88,7 +82,7 @@ class Matches(Message):
 
 
 @message
-class MatchesTaken(Message):
+class MatchesTaken(Large):
     """What the schedd uses of Matches: it asks the startds for so many jobs, the rest can be offered again at once."""
 
     type: ClassVar[str] = "negotiation.taken"
@@ -96,7 +90,7 @@ class MatchesTaken(Message):
     begun: list[int]  # jobs, for each match in its order
 
 
-class NoticedSlot(_Part):
+class NoticedSlot(Part):
     """A slot of a MatchNotice. Its claim id proves that the negotiator speaks of the slot as it is now."""
 
     slot: str
@@ -104,7 +98,7 @@ class NoticedSlot(_Part):
 
 
 @message
-class MatchNotice(Message):
+class MatchNotice(Large):
     """Negotiator tells a startd which of its slots it has matched, where NEGOTIATOR_INFORM_STARTD asks for that: they
     are Matched until they are claimed, or MATCH_TIMEOUT is over (spec rows NEG-39, STM-06). A slot that is claimed
     already, or partitionable, stays as it is."""
@@ -138,7 +132,7 @@ class GetPriorities(Message):
 
 
 @message
-class Priorities(Message):
+class Priorities(Large):
     """One packed accounting ad (MyType Accounting) for each group and submitter."""
 
     type: ClassVar[str] = "accounting.table"
@@ -146,7 +140,7 @@ class Priorities(Message):
     next: str = ""  # where the next page begins; empty: there is none
 
 
-class ImportedAccount(_Part):
+class ImportedAccount(Part):
     """What another pool's accountant knows of a submitter or a group."""
 
     name: str
@@ -161,7 +155,7 @@ class ImportedAccount(_Part):
 
 
 @message
-class ImportAccounts(Message):
+class ImportAccounts(Large):
     """Take in whole records of another pool's accountant (`roost import accountant`), all or none."""
 
     type: ClassVar[str] = "accounting.import"
@@ -175,7 +169,7 @@ class ImportAccounts(Message):
 
 
 @message
-class AccountsImported(Message):
+class AccountsImported(Large):
     """Names by what became, or would become, of them."""
 
     type: ClassVar[str] = "accounting.imported"

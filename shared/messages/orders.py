@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from shared.messages.base import Message, message
+from shared.messages.base import Large, Message, message
 
 #: How an end is made. graceful: what runs keeps the time it was promised. fast: at once. peaceful: when it is done.
 How = Literal["graceful", "fast", "peaceful"]
@@ -45,7 +45,7 @@ class AskConfig(Message):
 
 
 @message
-class ConfigTold(Message):
+class ConfigTold(Large):
     """One map for each macro: name, value (null: not defined), raw, file, line, template, default, error. Of secrets
     it is only told that they are set."""
 
@@ -133,7 +133,7 @@ class Vacate(Message):
 
 
 @message
-class Vacated(Message):
+class Vacated(Large):
     type: ClassVar[str] = "machine.vacated"
     slots: dict[str, str] = {}  # by name: what becomes of it, for people
     unknown: list[str] = []  # names of no slot here

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from shared.messages.base import MOST_OF_ANSWERS, Message, message
+from shared.messages.base import Large, Message, message
+from shared.messages.wire import MOST_OF_ANSWERS
 
 INBOX: Final = "poolhistory"
 
@@ -24,7 +25,7 @@ class AskPoolHistory(Message):
 
 
 @message
-class PastOfPool(Message):
+class PastOfPool(Large):
     """What is known of it, oldest first."""
 
     type: ClassVar[str] = "poolhistory.answer"

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from shared.messages.base import Message, message
+from shared.compression import LARGEST
+from shared.messages.base import Large, Message, message
 from shared.messages.events import JobRange
 
 
 @message
-class SubmitJobs(Message):
+class SubmitJobs(Large):
     """One cluster: attributes common to all procs in `cluster_ad`, what differs in one small ad a proc. Committed
     before it is answered. `submit_id` makes a repeated submit (after a lost answer) the same submit."""
 
     type: ClassVar[str] = "queue.submit"
+    most_bytes: ClassVar[int] = LARGEST
     durable: ClassVar[bool] = True
     user: str  # "alice@pool": authenticated
     submit_id: str
@@ -36,11 +38,12 @@ class Submitted(Message):
 
 
 @message
-class ImportJobs(Message):
+class ImportJobs(Large):
     """Jobs of one cluster of another access point's queue (`roost import queue`), all or none, with what happened to
     them there. Jobs that came before, by `origin` and number, do not come again."""
 
     type: ClassVar[str] = "queue.import"
+    most_bytes: ClassVar[int] = LARGEST
     durable: ClassVar[bool] = True
     user: str  # "alice@pool": whose jobs they are
     origin: str  # names the cluster for good: access point, number and time
@@ -53,7 +56,7 @@ class ImportJobs(Message):
 
 
 @message
-class JobsImported(Message):
+class JobsImported(Large):
     type: ClassVar[str] = "queue.imported"
     cluster: int  # its number here; 0: in a dry run, the next one
     known: list[int] = []  # jobs that had come before
@@ -79,7 +82,7 @@ class QueryJobs(Message):
 
 
 @message
-class JobPage(Message):
+class JobPage(Large):
     """columns: in place of `ads` pages of so many rows in all as shared.classad.column_page has them, one behind the
     other, where that was asked for."""
 
@@ -115,7 +118,7 @@ class ActOnJobs(Message):
 
 
 @message
-class Acted(Message):
+class Acted(Large):
     """What became of each job asked for: done, not-found, denied, already, or wrong-state. next: ask for what comes
     after this job; empty: that was all. ranges: where they were asked for, (cluster, first proc, last proc) of jobs
     that are not in `results`, by what became of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from shared.messages.base import Message, message
+from shared.messages.base import Large, Message, message
 
 #: Where the registrar answers.
 INBOX = "registrar"
@@ -66,7 +66,7 @@ class AskIdentities(Message):
 
 
 @message
-class Identities(Message):
+class Identities(Large):
     """One map for each. identities: user, role, name, since, seen, connected, by, address, enrolled (false: made by
     hand). tokens: id, roles, names, left, expires, created, by."""
 

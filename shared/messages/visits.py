@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from shared.messages.base import Message, message
+from shared.messages.base import Message, Part, message
 
 #: Of output in one answer, and of input in one request, bytes.
 MAX_CHUNK = 256 * 1024
@@ -24,10 +24,8 @@ MAX_WAIT_S = 15.0
 Side = Annotated[int, Field(ge=0, le=65535)]
 
 
-class Wish(BaseModel):
+class Wish(Part):
     """What a visitor wants."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     kind: Literal["run", "tail"]
     # run:
@@ -87,9 +85,7 @@ class ReadVisit(Message):
     wait_s: float = Field(default=MAX_WAIT_S, ge=0.0, le=MAX_WAIT_S)
 
 
-class Printed(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class Printed(Part):
     kind: Literal["out", "err"]
     data: bytes
 

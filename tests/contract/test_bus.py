@@ -25,6 +25,7 @@ from shared.messages.ads import AdHeartbeat, AdInvalidate, SendAds
 from shared.messages.claims import Alive, AliveReply, ClaimLost
 from shared.messages.events import DaemonReconnected, JobRemoved
 from shared.messages.negotiation import Reschedule
+from shared.messages.queue import SubmitJobs
 from tests.contract.bus_pool import RETRY, MemoryPool
 from tests.waiting import PATIENCE_S, eventually
 
@@ -768,9 +769,9 @@ async def test_large_message_arrives_whole(pool):
     bus = await pool.bus("schedd.ap1")
     catch = Catch()
     await bus.serve("schedd.ap1", catch)
-    text = "ß" * 3_000_000
-    await bus.call("schedd.ap1", Reschedule(by=text))
-    assert catch.bodies == [Reschedule(by=text)]
+    submit = SubmitJobs(user="ß" * 3_000_000, submit_id="1", cluster_ad=b"", procs=[b"x" * 9_000_000])
+    await bus.call("schedd.ap1", submit)
+    assert catch.bodies == [submit]
 
 
 async def test_nothing_is_published_to_the_dead_letters_by_hand(pool):

@@ -469,10 +469,18 @@ MENDS: tuple[Mend, ...] = (
     _row(
         "values-of-messages",
         "a message has no more values than its type may have",
-        "shared/messages/base.py",
+        "shared/messages/wire.py",
         "        if left < 0:\n",
         "        if False:\n",
         "tests/security/test_message_bounds.py::test_so_is_a_message_of_too_many_values_wherever_they_are",
+    ),
+    _row(
+        "head-of-large-messages",
+        "nothing of a large message is read that its sender may not send",
+        "shared/bus/senders.py",
+        "if reason := why_not_from(head.type, head.sender, arrival, self.rows):",
+        "if (reason := why_not_from(head.type, head.sender, arrival, self.rows)) and False:",
+        "tests/unit/bus/test_large_messages.py::test_one_that_its_sender_may_not_send_is_not_read",
     ),
     _row(
         "callers-gone",

@@ -8,8 +8,9 @@ import msgpack
 import pytest
 
 from shared.messages import catalogue
-from shared.messages.base import A_MAP, MOST_VALUES, BadMessage, Envelope, Message, type_of
+from shared.messages.base import BadMessage, Envelope, Large
 from shared.messages.events import Event
+from shared.messages.wire import A_KEY, A_MAP, MOST_LARGE_VALUES, type_of
 from tests.security.processor_time import SILENCE_S, cost
 
 KINDS = sorted(catalogue().values(), key=lambda kind: (kind.type, kind.version))
@@ -64,19 +65,28 @@ BOMB = (
 )
 LARGE = {
     "ten million lists": BOMB,
-    "texts": packed(catalogue()["queue.act", 1], {"ids": ["1.0"] * 99_000, "action": "hold", "user": "a@b"}),
+    "texts": packed(catalogue()["claim.alive", 1], {"schedd": "a", "sequence": 1, "claim_ids": ["1.0"] * 99_000}),
+    "texts that are wrong": packed(catalogue()["job.reports-ack", 1], {"answers": ["x" * 80] * 99_000}),
+    "texts that are wrong in a map": packed(
+        catalogue()["machine.vacated", 1], {"slots": {str(n): n for n in range(19_999)}}
+    ),
+    "maps of many keys": packed(
+        catalogue()["job.sorted", 1], {"elsewhere": [{f"{n} {m}": m for m in range(19_000)} for n in range(9)]}
+    ),
+    "lists": packed(catalogue()["job.sorted", 1], {"elsewhere": [[]] * 50_000}),
     "maps": packed(
         catalogue()["negotiation.requests", 1],
         {
             "requests": {
                 str(n): [{"autocluster": n, "count": 1, "ad": b"x", "first_job": "1.0"}] * 4
-                for n in range(MOST_VALUES // (4 * (A_MAP + 4) + 10))
+                for n in range(MOST_LARGE_VALUES // (4 * (A_MAP + 4 * (1 + A_KEY)) + 12))
             },
             "more": [],
         },
     ),
     "deep": b"\x91" * 5_000_000,
-    "one text": packed(catalogue()["queue.act", 1], {"ids": ["x" * 15_000_000]}),
+    "one text": packed(catalogue()["queue.submit", 1], {"user": "x" * 15_000_000}),
+    "one text that is not English": packed(catalogue()["queue.submit", 1], {"user": "é" * 7_500_000}),
 }
 
 
@@ -97,14 +107,14 @@ def test_so_is_a_message_of_too_many_bytes_before_it_is_read(kind):
         Envelope.unpack(data)
 
 
-def test_events_which_everybody_reads_have_fewer():
+def test_events_which_everybody_reads_have_no_more_than_others():
     events = [kind.most_bytes for kind in KINDS if issubclass(kind, Event)]
     assert len(events) > 20
-    assert set(events) == {Event.most_bytes} == {Message.most_bytes // 2}
+    assert set(events) == {Event.most_bytes} == {Large.most_bytes}
 
 
 def test_the_largest_that_are_taken_are_read():
-    assert len(Envelope.unpack(LARGE["texts"]).body.ids) == 99_000
+    assert len(Envelope.unpack(LARGE["texts"]).body.claim_ids) == 99_000
     assert Envelope.unpack(LARGE["maps"]).body.requests["0"][3].first_job == "1.0"
 
 

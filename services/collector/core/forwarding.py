@@ -14,9 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Group, GroupKey
 from shared.messages.ads import AdHeartbeat, AdInvalidate, AdUpdate, ForwardedAds
+from shared.messages.wire import MOST_LARGE_BYTES
 
-#: Bytes of ads in one message; a message of the bus has at most 16 MiB.
-PART_BYTES = 8 << 20
+#: Bytes of ads in one message; it may have twice as many, as an ad may be large itself.
+PART_BYTES = MOST_LARGE_BYTES // 2
 #: Groups whose parts are waited for; the oldest gives way.
 MOST_OPEN = 64
 AMQP_PORT = 5672

@@ -355,8 +355,8 @@ class Queries:
 MAX_SHARDS: Final = 100
 #: Of one answer, all submitters together. A job's ad may have a megabyte, and a message has an end.
 MAX_ANSWER_BYTES: Final = 4 << 20
-#: Of a request, besides its ad.
-_OVERHEAD: Final = 100
+#: Of a request, besides its ad: so that there are no more requests in an answer than it may have values.
+_OVERHEAD: Final = 640
 
 
 class ResourceRequests:

@@ -90,7 +90,7 @@ class Calls:
                 raise BusUnavailable(f"the connection was lost: {error}") from error
             self._publisher.health.published += 1
             answer, user = await future
-            return result_of(answer, self._arrival(user), self._senders)
+            return await result_of(answer, self._arrival(user), self._senders)
         except asyncio.CancelledError:
             if tells_end(envelope.sender):
                 self._give_up(envelope.id, deadline)

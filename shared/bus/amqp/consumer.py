@@ -18,7 +18,7 @@ from shared.bus.api import Exchange
 from shared.bus.handling import Log, Outcome, packed, packed_answer
 from shared.bus.topology import Queue
 from shared.errors import RoostError
-from shared.messages.base import type_of
+from shared.messages.wire import type_of
 
 
 class _Session:

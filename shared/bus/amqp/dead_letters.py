@@ -9,7 +9,7 @@ from shared.bus.amqp.delivery import Delivery
 from shared.bus.amqp.link import DeliveredMessage, Link, guarded
 from shared.bus.amqp.seal import Seal
 from shared.bus.api import DeadLetter, Exchange
-from shared.messages.base import type_of
+from shared.messages.wire import type_of
 
 MAX_REASON = 2000
 

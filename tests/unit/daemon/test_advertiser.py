@@ -5,6 +5,7 @@ import pytest
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
+from shared.daemon.ad_plan import PART_BYTES
 from shared.daemon.ad_table import AdTable
 from shared.daemon.advertiser import Advertiser
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, PrivateAds
@@ -51,6 +52,32 @@ async def advertiser(heard):
 def slot(number, **more):
     name = f"slot{number}@n1"
     return name, ClassAd({"MyType": "Machine", "Name": name, **{f"A{i}": i for i in range(30)}, **more})
+
+
+async def test_many_ads_are_told_in_parts_and_changes_go_on_from_the_last(heard, advertiser):
+    ads = dict(slot(number, Text=str(number % 10) * 100_000) for number in range(100))
+    await advertiser.publish(ads)
+    await eventually(lambda: len(heard.messages) == 3)
+    assert [message.complete for message in heard.messages] == [True, False, False]
+    assert max(sum(map(len, message.ads)) for message in heard.messages) <= PART_BYTES
+    await advertiser.publish(ads | dict([slot(1, Text="changed")]))
+    await eventually(lambda: len(heard.messages) == 4)
+    assert isinstance(heard.messages[3], AdDelta)
+    assert [message.sequence - heard.messages[0].sequence for message in heard.messages] == [0, 1, 2, 3]
+    await advertiser.resend()
+    await eventually(lambda: len(heard.messages) == 7)
+    group = heard.table.group("Machine", advertiser.daemon)
+    assert (len(group.rows), group.lost) == (100, 0)
+
+
+async def test_so_are_changes_of_more_than_a_part(heard, advertiser):
+    ads = dict(slot(number, Text="x" * 100_000, More="y" * 200_000) for number in range(50))
+    await advertiser.publish(ads)
+    await advertiser.publish({name: ClassAd({**ad, "Text": "z" * 100_000}) for name, ad in ads.items()})
+    await eventually(lambda: heard.messages and heard.messages[-1].sequence == advertiser.sequence)
+    assert all(isinstance(message, AdUpdate) for message in heard.messages)
+    rows = heard.table.group("Machine", advertiser.daemon).rows
+    assert {ClassAd.unpack(row.packed())["Text"] for row in rows.values()} == {"z" * 100_000}
 
 
 async def test_whole_delta_heartbeat(heard, advertiser):

@@ -7,8 +7,9 @@ import zstandard
 from shared.compression import LARGEST, MAGIC
 from shared.messages import BadMessage, Envelope
 from shared.messages.ads import AdHeartbeat, AdPage, AdUpdate
-from shared.messages.base import COMPRESS_ABOVE, type_of
+from shared.messages.base import COMPRESS_ABOVE
 from shared.messages.claims import Alive
+from shared.messages.wire import type_of
 
 ADS = [msgpack.packb({f"Attribute{i}": f"value {i}" for i in range(100)}) for _ in range(16)]
 

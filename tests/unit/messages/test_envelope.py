@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messages import BadMessage, Envelope, Failure, catalogue, new_id
-from shared.messages.base import message, type_of
+from shared.messages.base import message
 from shared.messages.claims import Activation, JobExit, JobReport, RequestClaim
+from shared.messages.wire import type_of
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
