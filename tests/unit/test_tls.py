@@ -1,7 +1,9 @@
 """TLS of daemons to their servers: what a URL and the configuration say, files that can not be used, OpenSSL's words
 and the mends."""
 
+import contextlib
 import os
+import shutil
 import ssl
 import subprocess
 
@@ -51,6 +53,64 @@ def test_without_knobs_the_machines_authorities_count_and_hosts_are_checked():
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch, authority):
+    """A machine whose one authority stands in a file, and in a directory to be found by its name."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    bundle, directory = tmp_path / "cert.pem", tmp_path / "certs"
+    directory.mkdir()
+    shutil.copy(authority.ca, bundle)
+    shutil.copy(authority.ca, directory / "ours.pem")
+    subprocess.run(["openssl", "rehash", directory], check=True)
+    paths = ssl.get_default_verify_paths()._replace(cafile=str(bundle), capath=str(directory))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+    return bundle, directory
+
+
+def agree(context, pair):
+    """A handshake in memory with a server that shows this certificate. Raises ssl.SSLError."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pair.cert, pair.key)
+    ends = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = server.wrap_bio(ends[0], ends[1], server_side=True)
+    waiting = [context.wrap_bio(ends[1], ends[0], server_hostname="127.0.0.1"), ours]
+    for _ in range(10):
+        for end in list(waiting):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+                waiting.remove(end)
+    assert not waiting
+
+
+def test_of_the_machines_authorities_those_are_read_that_a_handshake_needs(machine, authority, tmp_path):
+    context = ClientTls().context()
+    assert not context.get_ca_certs()
+    agree(context, authority.issue("server", "IP:127.0.0.1"))
+    assert len(context.get_ca_certs()) == 1
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ssl.SSLError, match="unable to get local issuer"):
+        agree(context, Authority(tmp_path / "other", "Another").issue("server", "IP:127.0.0.1"))
+
+
+def test_where_the_directory_lacks_some_or_others_are_named_it_is_as_openssl_has_it(machine, authority, monkeypatch):
+    bundle, _ = machine
+    loaded = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda context, purpose: loaded.append(purpose))
+    ClientTls().context()
+    assert not loaded
+    bundle.write_bytes(authority.ca.read_bytes() * 2)
+    ClientTls().context()
+    assert len(loaded) == 1
+    shutil.copy(authority.ca, bundle)
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    ClientTls().context()
+    bundle.unlink()
+    monkeypatch.delenv("SSL_CERT_FILE")
+    ClientTls().context()
+    assert len(loaded) == 3
 
 
 def test_hosts_go_unchecked_only_where_that_is_said():
