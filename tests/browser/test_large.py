@@ -28,6 +28,10 @@ PAGES = {
     "letters": "letters",
 }
 
+#: What looks otherwise than in the small pool of test_pages.py: tables over many pages, more states, longer charts.
+#: These are looked at as closely as there.
+CLOSELY = ("overview", "machines", "slots", "jobs by memory", "held", "all jobs", "shares", "events")
+
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory, request):
@@ -45,11 +49,12 @@ def test_every_page_is_clean(visit, pool):
     found = []
     for name, path in PAGES.items():
         visitor.go(path)
-        found += [f"{name}: {one}" for one in visitor.accessibility()]
         visitor.picture(f"large-{name}")
-        with visitor.in_colours("dark"):
-            found += [f"{name}, dark: {one}" for one in visitor.contrast()]
-            visitor.picture(f"large-{name}")
+        if name in CLOSELY:
+            found += [f"{name}: {one}" for one in visitor.accessibility()]
+            with visitor.in_colours("dark"):
+                found += [f"{name}, dark: {one}" for one in visitor.contrast()]
+                visitor.picture(f"large-{name}")
         with visitor.in_size("phone"):
             wide = visitor.too_wide()
             found += [f"{name}: {wide} pixels too wide on a phone"] if wide > 0 else []

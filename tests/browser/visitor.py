@@ -14,7 +14,7 @@ AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 # What axe costs is the contrast of each text, so of rows that differ in their texts and the lengths of their bars only,
 # the first three and the last are looked at.
-LOOK = """only => {
+LOOK = """([only, rules]) => {
   const alike = new Map();
   for (const row of document.querySelectorAll("tbody tr")) {
     const shape = row.outerHTML
@@ -26,7 +26,7 @@ LOOK = """only => {
     row.toggleAttribute("data-alike", before >= 3 && row.nextElementSibling !== null);
   }
   const where = {include: [["html"]], exclude: [["[data-alike]"]]};
-  return axe.run(where, {runOnly: only, resultTypes: ["violations"]});
+  return axe.run(where, {runOnly: only, rules, resultTypes: ["violations"]});
 }"""
 #: Longer than any page takes on a busy machine, milliseconds.
 PATIENCE_MS = 45_000
@@ -111,18 +111,18 @@ class Visitor:
         expect(self.page.locator("main h1")).to_be_visible()
         expect(self.page.locator("main [aria-label=Loading]")).to_have_count(0)
 
-    def accessibility(self) -> list[str]:
-        """What axe finds wrong with the page as it is."""
-        return self._axe({"type": "tag", "values": RULES})
+    def accessibility(self, *, colours: bool = True) -> list[str]:
+        """What axe finds wrong with the page as it is; colours: with the contrast of its texts too."""
+        return self._axe({"type": "tag", "values": RULES}, {} if colours else {"color-contrast": {"enabled": False}})
 
     def contrast(self) -> list[str]:
         """The same of its colours only, which are all that another scheme changes."""
         return self._axe({"type": "rule", "values": ["color-contrast"]})
 
-    def _axe(self, only: dict[str, object]) -> list[str]:
+    def _axe(self, only: dict[str, object], rules: dict[str, object] | None = None) -> list[str]:
         if self.page.evaluate("typeof axe") == "undefined":
             self.page.evaluate(AXE.read_text())
-        found = self.page.evaluate(LOOK, only)
+        found = self.page.evaluate(LOOK, [only, rules or {}])
         return [
             f"{one['id']}: {one['help']}: {node['target']} {node['html'][:160]} {_why(node)}"
             for one in found["violations"]
