@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests import warm
-from tests.waiting import PATIENCE_S, too_long
+from tests.waiting import PATIENCE_S, stretch, too_long
 
 LEASH = Path(__file__).with_name("leash.py")
 START_TIMEOUT_S = 90.0
@@ -163,7 +163,9 @@ class Leashed:
             os.kill(self.pid, signal.SIGTERM)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """The exit status, once the whole process group is gone."""
+        """The exit status, once the whole process group is gone. timeout_s: where others have the machine, in
+        proportion."""
+        timeout_s *= stretch()
         if self.returncode is None and not select([self._stdout], [], [], timeout_s)[0]:
             raise TimeoutError(f"process {self.pid} still runs after {timeout_s:g} s\n{self.tail()}")
         status = self.returncode

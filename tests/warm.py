@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import leash
+from tests.waiting import stretch
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("services", "roost", "shared.daemon")
@@ -70,6 +71,10 @@ class _Warm:
         self._used = True
         self._shared = os.environ.pop(SHARED, "")  # no business of what tests start
         self._surroundings = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+
+    def alone(self) -> None:
+        """Not of the process that all workers share: what is forked is this one's descendant."""
+        self._shared = ""
 
     def takes(self, command: Sequence[str], env: Mapping[str, str] | None) -> bool:
         if not self._used or list(command[:2]) != [sys.executable, "-m"] or command[2].partition(".")[0] not in OURS:
@@ -140,7 +145,7 @@ def _umask() -> int:
 
 
 _warm = _Warm()
-use, takes, share = _warm.use, _warm.takes, _warm.share
+use, takes, share, alone = _warm.use, _warm.takes, _warm.share, _warm.alone
 
 
 def _place(env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -175,7 +180,8 @@ def run(
     timeout: float | None = None,
     check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """What subprocess.run does with capture_output and text."""
+    """What subprocess.run does with capture_output and text. timeout: where others have the machine, in proportion."""
+    timeout = None if timeout is None else timeout * stretch()
     if not takes(command, env):
         return subprocess.run(
             command, env=env, cwd=cwd, input=input, timeout=timeout, check=check, capture_output=True, text=True
