@@ -17,16 +17,25 @@ class Outage:
         self._actions = {"settle": server.settle, "kill": server.kill, "start": server.start}
         self._wanted: dict[str, set[str]] = {step: set() for step in self._actions}
         self._done: dict[str, asyncio.Future[None]] = {}
+        self._before: list[Callable[[], Awaitable[None]]] = []
         self._moved = asyncio.Condition()
 
-    async def reach(self, step: str, story: str) -> None:
+    async def reach(self, step: str, story: str, before: Callable[[], Awaitable[None]] | None = None) -> None:
+        """before: what this story does at the last moment."""
         async with self._moved:
+            self._before += [before] if before else []
             self._wanted[step].add(story)
             self._moved.notify_all()
             await self._moved.wait_for(lambda: self._told <= self._wanted[step])
         if step not in self._done:
-            self._done[step] = asyncio.ensure_future(asyncio.to_thread(self._actions[step]))
+            self._done[step] = asyncio.ensure_future(self._take(step))
         await self._done[step]
+
+    async def _take(self, step: str) -> None:
+        before, self._before = self._before, []
+        for one in before:
+            await one()
+        await asyncio.to_thread(self._actions[step])
 
     async def end(self, story: str) -> None:
         """Well or not: nobody waits for it any more."""
@@ -44,15 +53,31 @@ class Broker:
     async def settle(self) -> None:
         await self._outage.reach("settle", self._story)
 
-    async def kill(self) -> None:
-        """As settled as it is: a story that needs more settles before."""
-        await self._outage.reach("kill", self._story)
+    async def kill(self, before: Callable[[], Awaitable[None]] | None = None) -> None:
+        """As settled as it is: a story that needs more settles before. before: what is done at the last moment."""
+        await self._outage.reach("kill", self._story, before)
 
     async def start(self) -> None:
         await self._outage.reach("start", self._story)
 
 
 Story = Callable[[AmqpPool, Broker], Awaitable[None]]
+
+
+class Stories(dict[str, Story]):
+    """Those of a module, by name: a decorator of its stories, which are tests by that. The module has a fixture `ends`:
+    what `play` returns."""
+
+    def __call__(self, function: Story) -> Callable[[Mapping[str, Exception | None]], None]:
+        name = function.__name__
+        self[name] = function
+
+        def test(ends: Mapping[str, Exception | None]) -> None:
+            if (why := ends[name]) is not None:
+                raise why
+
+        test.__name__, test.__qualname__, test.__doc__ = name, function.__qualname__, function.__doc__
+        return test
 
 
 async def play(server: Rabbit, stories: Mapping[str, Story], folder: Path) -> dict[str, Exception | None]:

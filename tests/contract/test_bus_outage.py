@@ -11,32 +11,20 @@ from shared.messages import Ack
 from shared.messages.ads import SendAds
 from shared.messages.events import DaemonReconnected, JobRemoved
 from tests.contract.bus_amqp import AmqpPool
-from tests.contract.outage import play
+from tests.contract.outage import Stories, play
 from tests.contract.test_bus import Catch, heartbeat, invalidate, lost
 from tests.contract.test_bus_amqp import removed
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.servers
-STORIES = {}
-
-
-def story(function):
-    """A test of how such a story ended. pool: its buses; broker: what it waits for (outage.py)."""
-    STORIES[function.__name__] = function
-
-    def test(ends):
-        if ends[function.__name__] is not None:
-            raise ends[function.__name__]
-
-    test.__name__, test.__qualname__, test.__doc__ = function.__name__, function.__qualname__, function.__doc__
-    return test
+story = Stories()
 
 
 @pytest.fixture(scope="module")
 def ends(_rabbit_session, tmp_path_factory):
     """Why each story failed, or None."""
     _rabbit_session.ensure_running()
-    return asyncio.run(play(_rabbit_session, STORIES, tmp_path_factory.mktemp("outage")))
+    return asyncio.run(play(_rabbit_session, story, tmp_path_factory.mktemp("outage")))
 
 
 @story

@@ -166,14 +166,3 @@ async def test_a_process_that_is_told_to_restart_or_to_be_off_says_so_by_its_sta
         await gateway.stop()
         await stranger.stop()
         await asyncio.to_thread(process.close)
-
-
-async def test_broker_restart_is_survived(tmp_path, rabbit_server, amqp_url, redis_url):
-    process = collector(tmp_path, amqp_url, redis_url)
-    with daemons(process):
-        await asyncio.to_thread(rabbit_server.settle)
-        await asyncio.to_thread(rabbit_server.kill)
-        wait_until(lambda: process.ask("/readyz")[0] == 503, what="word of the lost broker")
-        await asyncio.to_thread(rabbit_server.start)
-        await asyncio.to_thread(wait_until, process.ready, 60, "the daemon to be ready again")
-        assert process.process.returncode is None

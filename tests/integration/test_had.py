@@ -172,19 +172,6 @@ async def test_single_had_restarted_carries_on_at_once(tmp_path, amqp_url, redis
         await eventually(lambda: only.epoch > epoch and only.leading())
 
 
-async def test_nobody_leads_without_a_bus_and_one_does_when_it_is_back(tmp_path, amqp_url, redis_url, rabbit_server):
-    """An order that does not arrive keeps no negotiator leading; the HADs, which see Redis, wait."""
-    async with central_managers(NAMES[:2], tmp_path, amqp_url, redis_url, **CALM) as cms:
-        first = await cms.leader(*NAMES[:2])
-        await asyncio.to_thread(rabbit_server.settle)
-        await asyncio.to_thread(rabbit_server.kill)
-        await eventually(lambda: not cms.leaders())
-        epoch = first.epoch
-        await asyncio.to_thread(rabbit_server.start)
-        again = await cms.leader(*NAMES[:2])
-        assert again.epoch >= epoch
-
-
 async def test_lead_survives_a_restart_of_redis_and_epochs_only_grow(tmp_path, amqp_url, redis_server):
     async with central_managers(NAMES[:2], tmp_path, amqp_url, redis_server.url, **CALM) as cms:
         first = await cms.leader(*NAMES[:2])

@@ -21,22 +21,26 @@ from tests.waiting import eventually
 NOW = time.time() - 3600.0  # what is too old is forgotten at once
 
 
+def journal(place, amqp_url, redis_url) -> Leashed:
+    knobs = {
+        "ROOST_AMQP_URL": amqp_url,
+        "ROOST_REDIS_URL": redis_url,
+        "SPOOL": str(place / "spool"),
+        "LOG": str(place / "log"),
+        "ROOST_HEALTH_PORT": "0",
+    }
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("ROOST_", "_CONDOR_"))}
+    env = {**kept, **{f"_CONDOR_{name}": text for name, text in knobs.items()}, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "services.journal", "-name", "j"]
+    return Leashed(command, log=place / "journal.log", env=env, cwd=ROOT)
+
+
 @pytest.fixture
 def start(tmp_path, amqp_url, redis_url):
     made: list[Leashed] = []
 
     def begin() -> Leashed:
-        knobs = {
-            "ROOST_AMQP_URL": amqp_url,
-            "ROOST_REDIS_URL": redis_url,
-            "SPOOL": str(tmp_path / "spool"),
-            "LOG": str(tmp_path / "log"),
-            "ROOST_HEALTH_PORT": "0",
-        }
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(("ROOST_", "_CONDOR_"))}
-        env = {**kept, **{f"_CONDOR_{name}": text for name, text in knobs.items()}, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "services.journal", "-name", "j"]
-        made.append(Leashed(command, log=tmp_path / "journal.log", env=env, cwd=ROOT))
+        made.append(journal(tmp_path, amqp_url, redis_url))
         return made[-1]
 
     yield begin
@@ -85,53 +89,6 @@ async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, am
     assert sorted(set(found)) == list(range(2001))
     # What came twice was written once: every event but the first, which was sent several times, has one row.
     assert len([number for number in rows(tmp_path) if number]) == 2000
-    await asking.stop()
-    await bus.stop()
-
-
-async def test_what_happened_while_the_broker_was_dead_is_in_the_history_with_its_own_times(
-    start, tmp_path, amqp_url, rabbit_server
-):
-    start()
-    bus, asking = transport.connect(amqp_url, "schedd.ap"), gateway_bus(amqp_url, "gateway.t")
-    await bus.start()
-    await asking.start()
-
-    async def asked(number: int) -> dict:
-        try:
-            found = await asking.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
-        except Exception:
-            return {}
-        return dict(found.data) if isinstance(found, JournalAnswer) else {}
-
-    async def heard() -> bool:
-        await bus.publish_many(events(0, 1))
-        return bool(await asked(0))
-
-    await eventually(heard, 60, "the journal")
-    await asyncio.to_thread(rabbit_server.settle)
-    await bus.publish_many(events(1, 200))
-    await asyncio.to_thread(rabbit_server.kill)  # in the midst of them
-    await eventually(lambda: not bus.health.connected, 60, "a lost connection")
-    await bus.publish_many(events(201, 200))
-    await asyncio.to_thread(rabbit_server.start)
-    await eventually(lambda: len(jobs(tmp_path)) == 401, 120, "all that happened")
-    found: dict = {}
-
-    async def told() -> bool:
-        found.update(await asked(300))
-        return bool(found)
-
-    await eventually(told, 60, "an answer")
-    assert [event["at"] for event in found["events"]] == [pytest.approx(NOW + 300)]
-    assert len([number for number in rows(tmp_path) if number]) == 400  # what came twice was written once
-
-    def gaps() -> set[str]:
-        with closing(sqlite3.connect(tmp_path / "spool" / "journal.db", timeout=30)) as database:
-            found = database.execute("SELECT sender FROM events WHERE type = 'daemon.reconnected'")
-            return {sender for (sender,) in found}
-
-    await eventually(lambda: gaps() == {"schedd.ap", "gateway.t", "journal.j"}, 60, "all to tell of that time")
     await asking.stop()
     await bus.stop()
 
