@@ -102,8 +102,10 @@ def main(last_words: Path, arguments: list[str]) -> int:
     if status != TESTS_FAILED or broken or not 0 < len(failed) <= MOST:
         return status
     print(f"\nsecond try: {len(failed)} failed, once more and alone:", *failed, sep="\n  ", flush=True)
-    # The last of several -n counts.
-    status, again, broken = run([*arguments, "-n", "0"], only=failed)
+    # The last of several -n counts. Read are their modules only, beside those that the arguments name.
+    modules = sorted({test.partition("::")[0] for test in failed})
+    named = modules if all(map(os.path.exists, modules)) else []  # ids begin at pytest's root, which may be elsewhere
+    status, again, broken = run([*arguments, "-n", "0", *named], only=failed)
     unsteady = [test for test in failed if again.get(test) == "passed"]
     outcomes.update(dict.fromkeys(unsteady, "passed"))
     if broken or (status == 0 and len(unsteady) < len(failed)):

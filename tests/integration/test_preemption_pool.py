@@ -353,8 +353,9 @@ async def test_room_is_made_on_a_partitionable_slot(tmp_path):
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("killed", ["startd", "schedd", "both"])
-@pytest.mark.parametrize("when", ["retiring", "vacating"])
+@pytest.mark.parametrize(
+    ("when", "killed"), [("retiring", "schedd"), ("retiring", "both"), ("vacating", "startd"), ("vacating", "both")]
+)
 async def test_who_is_killed_in_the_middle_loses_no_job_and_runs_no_two(tmp_path, amqp_url, redis_url, killed, when):
     """kill -9 while a job retires, or while it is asked to leave and does not: afterwards both jobs run to their end,
     never at the same time."""
