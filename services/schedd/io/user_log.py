@@ -23,7 +23,8 @@ from services.schedd.settings import EventLog, HistoryFile
 from shared import history_file, job_log, private_files
 from shared.job_log import BadEvent, LogFollower, LogHead, append
 
-#: How far from its end a log is searched for events that may have been written before a crash.
+#: How far from its end a log is searched for events that may have been written before a crash, besides their own
+#: length: others may have written after them.
 TAIL: Final = 256 * 1024
 
 
@@ -205,18 +206,31 @@ def _is_large(log: EventLog | HistoryFile) -> bool:
 def missing_events(
     events: Sequence[tuple[int, str, bytes]], older: Mapping[str, Sequence[Path]]
 ) -> list[tuple[int, str, bytes]]:
-    """Those of the events that are not at the end of their logs. older: where some logs were rotated to."""
+    """Those of the events that are not at the end of their logs; of one of which only the beginning is there, as its
+    write was cut, the rest. older: where some logs were rotated to."""
+    sizes: dict[str, int] = {}
+    for _, path, text in events:
+        sizes[path] = sizes.get(path, 0) + len(text)
     tails: dict[str, bytes] = {}
+    ends: dict[str, bytes] = {}  # of logs of which no event was found to be missing
     missing = []
     for number, path, text in events:
         if path not in tails:
-            tails[path] = _tail(path) + b"".join(_tail(str(one)) for one in older.get(path, ()))
+            length = TAIL + sizes[path]
+            ends[path] = _tail(path, length)
+            tails[path] = ends[path] + b"".join(_tail(str(one), length) for one in older.get(path, ()))
         if text not in tails[path]:
-            missing.append((number, path, text))
+            begun = _begun(ends.pop(path, b""), text)
+            missing.append((number, path, text[begun:]))
     return missing
 
 
-def _tail(path: str) -> bytes:
+def _begun(log: bytes, text: bytes) -> int:
+    """How much of a text stands at the end of a log."""
+    return next((size for size in range(min(len(text) - 1, len(log)), 0, -1) if log.endswith(text[:size])), 0)
+
+
+def _tail(path: str, length: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -225,7 +239,7 @@ def _tail(path: str) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return b""  # a pipe, a device, a directory: what it was told can not be seen
-        return os.pread(descriptor, TAIL, max(0, status.st_size - TAIL))
+        return os.pread(descriptor, length, max(0, status.st_size - length))
     except OSError:
         return b""
     finally:

@@ -10,12 +10,13 @@ import pytest
 from engine.queue.jobs import JobId
 from roost import JobEventLog, JobEventType
 from roost.cli.main import main
+from services.schedd.io import user_log
 from services.schedd.io.user_log import UserLog, begin, missing_events, rotate
 from services.schedd.settings import EventLog, HistoryFile, Settings
 from shared import history_file, job_log
 from shared.classad import ClassAd, parse_ad
 from shared.config import ConfigError, load_config
-from shared.job_log import Form, LogHead
+from shared.job_log import Form, LogHead, append
 from shared.messages.claims import Usage
 from tests.scheddpool import Pool, job_ad
 from tests.waiting import eventually
@@ -66,6 +67,23 @@ def test_after_a_crash_what_was_put_away_is_not_written_again(tmp_path):
     (tmp_path / "log.1").write_bytes(b"one\ntwo\n")
     events = [(1, log.path, b"two\n"), (2, log.path, b"three\n")]
     assert missing_events(events, {log.path: log.older()[:1]}) == events[1:]
+
+
+def test_after_a_crash_events_are_found_however_many_they_are(tmp_path):
+    events = [(number, str(tmp_path / "log"), f"{number:0100}\n".encode() * 100) for number in range(60)]
+    assert sum(len(text) for _, _, text in events) > 2 * user_log.TAIL
+    (tmp_path / "log").write_bytes(b"".join(text for _, _, text in events[:55]))
+    assert missing_events(events, {}) == events[55:]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 10])
+def test_after_a_crash_the_rest_of_a_cut_write_follows_its_beginning(tmp_path, cut):
+    path = str(tmp_path / "log")
+    events = [(1, path, b"one\n...\n"), (2, path, b"other\nmore\n...\n"), (3, path, b"third\n...\n")]
+    (tmp_path / "log").write_bytes(events[0][2] + events[1][2][:cut])
+    assert missing_events(events, {}) == [(2, path, events[1][2][cut:]), events[2]]
+    append(missing_events(events, {}))
+    assert missing_events(events, {}) == []
 
 
 async def test_all_jobs_are_in_it_also_those_without_a_log_of_their_own(tmp_path):
