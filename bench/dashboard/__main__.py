@@ -34,6 +34,7 @@ PAGES = {
     "jobs": "jobs",
     "jobs by memory": "jobs?order=-memory",
     "jobs, 500 rows": "jobs?rows=500",
+    "jobs, all rows": "jobs?rows=all",
     "job": "job/3.2",
     "shares": "shares",
     "groups": "groups",
@@ -64,6 +65,25 @@ AGAIN = """(path) => new Promise((resolve) => {
     else requestAnimationFrame(look);
   };
   requestAnimationFrame(look);
+})"""
+#: Scrolls through a long table, a screenful a frame at last: how long each frame took, milliseconds, and how long after
+#: the last one all rows that are seen were there.
+SCROLL = """() => new Promise((resolve) => {
+  const box = document.querySelector(".scroll.long");
+  const frames = [];
+  let before = 0;
+  const rest = (began) => {
+    if (box.querySelector("[aria-busy]")) requestAnimationFrame(() => rest(began));
+    else resolve({frames, rows: performance.now() - began});
+  };
+  const step = (at) => {
+    if (before) frames.push(at - before);
+    before = at;
+    if (frames.length >= 300) return rest(performance.now());
+    box.scrollTop += 5 * frames.length;
+    requestAnimationFrame(step);
+  };
+  requestAnimationFrame(step);
 })"""
 #: Ages of events, milliseconds, when their lines were drawn.
 LATENCY = """(count) => new Promise((resolve) => {
@@ -125,6 +145,15 @@ def measure(slots: int, jobs: int) -> dict[str, Any]:
                     again.append(went(page, path))
                 rows[name]["again, ms"] = round(statistics.median(again))
             figures["pages"] = rows
+            went(page, PAGES["jobs, all rows"])
+            scrolled = page.evaluate(SCROLL)
+            frames = sorted(scrolled["frames"])
+            figures["scrolling, ms"] = {
+                "frame, median": round(statistics.median(frames), 1),
+                "99 %": round(frames[int(len(frames) * 0.99)], 1),
+                "worst": round(frames[-1], 1),
+                "rows there after": round(scrolled["rows"]),
+            }
             went(page, "events")
             ages = sorted(page.evaluate(LATENCY, 1000))
             figures["event to line, ms"] = {

@@ -308,8 +308,10 @@ class SyntheticPool:
             await collector.directory.write_some()
 
     async def _submit(self) -> None:
-        each = max(1, self.jobs // 20)
         for number in range(20):
+            each = self.jobs // 20 + (number < self.jobs % 20)
+            if not each:
+                break
             group, _, name = user_of(number).partition("@")[0].rpartition(".")
             ad = ClassAd(
                 {

@@ -6,7 +6,7 @@ Attributes that follow from others (ProcId, GlobalJobId, ServerTime) are not sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Literal, NamedTuple
@@ -17,9 +17,7 @@ from engine.queue.bucket import Key, key_of
 from engine.queue.late_materialization import Factory
 from engine.queue.packed_jobs import JobMap, PackedJobs
 from shared.classad import ClassAd
-from shared.classad.cells import packable
 from shared.classad.expr import fold
-from shared.classad.references import closure
 from shared.errors import PermanentError
 from shared.messages.claims import Usage
 
@@ -349,63 +347,6 @@ def full_packed(schedd: str, job: Job, now: float, hidden: frozenset[str] = _NON
         body["AutoClusterId"] = job.autocluster
     packed: bytes = msgpack.packb(body, unicode_errors="surrogateescape")
     return packed
-
-
-def projected(schedd: str, job: Job, now: float, keys: Sequence[str]) -> bytes:
-    """Only some attributes of the whole ad, packed. keys: their names, folded."""
-    own, shared = job.ad.table(), job.cluster.ad.table()
-    table = {key: entry for key in keys if (entry := own.get(key) or shared.get(key)) is not None}
-    ad = ClassAd.from_table(table)
-    for key in keys:
-        if key in DERIVED and (cell := DERIVED[key][1](schedd, job, now)) is not None:
-            ad[DERIVED[key][0]] = cell
-    return ad.pack()
-
-
-def needed(job: Job, keys: Iterable[str]) -> set[str]:
-    """These attributes (folded names) and what they need of the ad to have their values."""
-    own, shared = job.ad.table(), job.cluster.ad.table()
-    return closure(keys, lambda key: entry[1] if (entry := own.get(key) or shared.get(key)) is not None else None)
-
-
-def in_columns(
-    schedd: str,
-    jobs: Sequence[Job],
-    now: float,
-    keys: Iterable[str],
-    hidden: Callable[[str], frozenset[str]] | None = None,
-) -> list[tuple[str, list[Any]]]:
-    """Some attributes of these jobs, each with what the jobs have there, for shared.classad.column_page.page.
-    Attributes that no job has are left out. hidden: what is left out of the jobs of a user, folded; None: nothing."""
-    tables = [(job.ad.table(), job.cluster.ad.table()) for job in jobs]
-    without = [hidden(job.cluster.user) for job in jobs] if hidden is not None else []
-    found: list[tuple[str, list[Any]]] = []
-    for key in sorted(keys):
-        if key in DERIVED:
-            name, make = DERIVED[key]
-            found.append((name, [make(schedd, job, now) for job in jobs]))
-            continue
-        entries = [own.get(key) or shared.get(key) for own, shared in tables]
-        if without:
-            entries = [None if key in gone else one for one, gone in zip(entries, without, strict=True)]
-        first = next(filter(None, entries), None)
-        if first is not None:
-            cells = [None if entry is None else entry[1] for entry in entries]
-            plain = set(map(type, cells)) <= _PLAIN
-            found.append((first[0], cells if plain else list(map(packable, cells))))  # type: ignore[arg-type]
-    return found
-
-
-#: What no ad has stored: folded name to name and value.
-DERIVED: Final[dict[str, tuple[str, Callable[[str, Job, float], Any]]]] = {
-    "procid": ("ProcId", lambda _, job, now: job.proc),
-    "globaljobid": ("GlobalJobId", lambda schedd, job, _: global_id(schedd, job)),
-    "servertime": ("ServerTime", lambda _, job, now: int(now)),
-    # By the clock of this schedd's events: who follows those knows which of them this ad has in it already.
-    "roostreadat": ("RoostReadAt", lambda _, job, now: now),
-    "autoclusterid": ("AutoClusterId", lambda _, job, now: job.autocluster if job.generation >= 0 else None),
-}
-_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
 def full_ad(schedd: str, job: Job, now: float, hidden: frozenset[str] = _NONE) -> ClassAd:

@@ -178,6 +178,10 @@ class JobMap(Mapping[int, J], Generic[J]):
         """The jobs that are not packed, by proc."""
         return [self._made[proc] for proc in sorted(self._made)]
 
+    def made_procs(self) -> list[int]:
+        """Their procs, in no order."""
+        return list(self._made)
+
     def following(self, proc: int) -> Iterator[int]:
         """Procs after this one, ascending; those of jobs that leave meanwhile too."""
         order = self._ordered()

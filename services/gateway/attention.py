@@ -18,18 +18,18 @@ from services.gateway.single_flight import SharesAnswers, shared
 from shared.bus.api import Bus, Exchange
 from shared.bus.topology import SHARED_INBOXES, WORK_QUEUES, inbox_queue
 from shared.classad import ClassAd
+from shared.classad.expr import fold
 from shared.daemon.clock import Clock
 from shared.messages.ads import AdCounts, CountAds
 from shared.messages.base import Envelope
 from shared.messages.events import DaemonGone, DaemonReconnected, DaemonStarted, JobEnded
-from shared.messages.queue import QueryJobs
+from shared.messages.queue import ALIKE, QueryJobs
 
 #: How long an answer is good, seconds.
 FRESH_S: Final = 20.0
-#: Silent machines and short disks that are listed, kinds of jobs that can never run, and of these the jobs counted.
+#: Silent machines and short disks that are listed, and kinds of jobs that can never run.
 MOST_MACHINES: Final = 50
 MOST_KINDS: Final = 50
-MOST_ALIKE: Final = 20_000
 #: Idle jobs of each queue, from its beginning, of which the one that is idle for longest is told.
 MOST_OLD: Final = 100
 #: What the parts are called where they can not be had, with the operation that shows them.
@@ -159,12 +159,14 @@ class Attention(SharesAnswers):
         found: dict[tuple[str, int], int] = {}
         if not kinds:
             return found
-        question = QueryJobs(constraint=idle_and_alike(kinds), projection=["AutoClusterId"], limit=MOST_ALIKE)
-        async for page in self._pool.jobs(schedd, question):
-            for packed in page.ads:
-                kind = ClassAd.unpack(packed).eval("AutoClusterId")
-                if isinstance(kind, int):
-                    found[schedd.name, kind] = found.get((schedd.name, kind), 0) + 1
+        by = ["AutoClusterId"]
+        async for sheet, ads in self._pool.job_sheets(schedd, idle_and_alike(kinds), by, by=by):
+            counted: list[tuple[object, object]] = [(ad.find("autoclusterid"), 1) for ad in ads]
+            counted += zip(sheet.cells("autoclusterid"), sheet.cells(fold(ALIKE)), strict=True)
+            for number, alike in counted:
+                if isinstance(number, int):
+                    known = found.get((schedd.name, number), 0)
+                    found[schedd.name, number] = known + (alike if isinstance(alike, int) else 1)
         return found
 
     async def _jobs(self, schedd: Schedd, constraint: str, limit: int) -> list[tuple[ClassAd, str]]:

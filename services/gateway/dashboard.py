@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from engine.queue.hold_reasons import ATTRIBUTES as HOLD_FIELDS
 from services.gateway.core import dashboard_rows
+from services.gateway.core.batches import BY as BATCHES_BY
 from services.gateway.core.batches import FIELDS as BATCH_FIELDS
 from services.gateway.core.batches import Batches
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
 from services.gateway.journal_answers import JournalAnswers
-from services.gateway.pool_client import PoolClient, Schedd
+from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
 from services.gateway.sorted_jobs import JobSorter
 from shared.bus.api import RemoteFailure
@@ -36,8 +37,6 @@ MOST_LATE: Final = 50
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 ACCOUNTING_FRESH_S: Final = 2.0
-#: Jobs that are read for why others which are alike wait.
-MOST_REASONS: Final = 200
 #: Held jobs that are looked at for why they are, and how long the answer is good, seconds.
 MOST_HELD: Final = 5_000
 HOLDS_FRESH_S: Final = 5.0
@@ -242,7 +241,6 @@ class Dashboard(SharesAnswers):
             if history:
                 raise RemoteFailure("bad-request", "order: the history is newest first; only queues are sorted")
             page = await self.sorter.page(asked, constraint, order, after, limit)
-            await self._fill_reasons(asked, page["rows"])
             return {**page, "schedds": [one.name for one in known], "late": []}
         place, _, job = after.rpartition("\0")
         if after and place not in [one.name for one in asked]:
@@ -256,14 +254,20 @@ class Dashboard(SharesAnswers):
             for number, one in enumerate(asked):
                 # Every schedd tells its totals, also those whose jobs are not on this page.
                 wanted = limit - len(found) if number >= start and not more else 0
-                page = await self._jobs(
-                    one, constraint if wanted else "false", coming if wanted else "", wanted or 1, history
+                if history and not wanted:
+                    continue
+                page = await (
+                    self._jobs(one, constraint, coming, wanted, history)
+                    if wanted
+                    else self._pool.ask(one.inbox, JOB_TOTALS, JobPage, timeout=30.0)
                 )
                 for key, count in page.totals.items():
                     totals[key] = totals.get(key, 0) + count
                 if not wanted:
                     continue
-                found += [dashboard_rows.job(ClassAd.unpack(ad), one.name) for ad in page.ads]
+                rows = [dashboard_rows.job(ClassAd.unpack(ad), one.name) for ad in page.ads]
+                dashboard_rows.fill_reasons(rows, page.reasons)
+                found += rows
                 coming = ""
                 if page.next:
                     more = f"{one.name}\0{page.next}"
@@ -273,7 +277,6 @@ class Dashboard(SharesAnswers):
             if not (history or after or status or search or machine):
                 for one in asked:
                     late += await self._late(one, dashboard_rows.of_user(user), MOST_LATE - len(late))
-            await self._fill_reasons(asked, [] if history else found)
             names = [one.name for one in known]
             return {"rows": found, "next": more, "totals": totals, "schedds": names, "late": late}
 
@@ -298,7 +301,7 @@ class Dashboard(SharesAnswers):
         async def make() -> Batches:
             found = Batches()
             for one in asked:
-                async for sheet, ads in self._pool.job_sheets(one, constraint, BATCH_FIELDS):
+                async for sheet, ads in self._pool.job_sheets(one, constraint, BATCH_FIELDS, by=BATCHES_BY):
                     found.add(one.name, sheet)
                     for ad in ads:
                         found.add_ad(one.name, ad)
@@ -477,19 +480,6 @@ class Dashboard(SharesAnswers):
         lines = [dashboard_rows.late(ClassAd.unpack(ad), schedd.name) for ad in answer.ads]
         return [line for line in lines if line["Left"]]
 
-    async def _fill_reasons(self, schedds: Sequence[Schedd], rows: list[dict[str, Any]]) -> None:
-        """Of idle jobs that are alike the first one remembers why they wait: the others are told the same."""
-        for schedd in schedds:
-            missing = [row for row in rows if row["Schedd"] == schedd.name and dashboard_rows.lacks_reason(row)]
-            if not missing:
-                continue
-            alike = dashboard_rows.idle_and_alike({row["AutoClusterId"] for row in missing})
-            constraint = f"{alike} && LastRejMatchReason isnt undefined"
-            names = ["AutoClusterId", "LastRejMatchReason", "LastRejMatchTime"]
-            question = QueryJobs(constraint=constraint, projection=names, limit=MOST_REASONS)
-            answer = await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
-            dashboard_rows.fill_reasons(missing, [ClassAd.unpack(ad) for ad in answer.ads])
-
     async def _jobs(self, schedd: Schedd, constraint: str, after: str, limit: int, history: bool) -> JobPage:
         question = QueryJobs(
             constraint=constraint,
@@ -498,6 +488,7 @@ class Dashboard(SharesAnswers):
             after=after,
             history=history,
             newest=not history,
+            reasons=not history,
         )
         return await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
 

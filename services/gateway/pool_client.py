@@ -239,11 +239,17 @@ class PoolClient:
         return self._pages(schedd.inbox, question, JobPage, JOBS_IN_COLUMNS if question.columns else PAGE, 30.0)
 
     async def job_sheets(
-        self, schedd: Schedd, constraint: str, names: Sequence[str], *, newest: bool = False
+        self,
+        schedd: Schedd,
+        constraint: str,
+        names: Sequence[str],
+        *,
+        newest: bool = False,
+        by: Sequence[str] = (),
     ) -> AsyncIterator[tuple[Sheet, list[ClassAd]]]:
         """What all jobs that fit have under a few names, page by page: in columns, and as ads of a schedd that has no
-        columns for them. newest: the newest first."""
-        question = QueryJobs(constraint=constraint, projection=list(names), columns=True, newest=newest)
+        columns for them. newest: the newest first; by: counted, see QueryJobs.by."""
+        question = QueryJobs(constraint=constraint, projection=list(names), columns=True, newest=newest, by=list(by))
         async for page in self.jobs(schedd, question):
             sheet, pages = Sheet(), reader()
             pages.feed(page.columns)

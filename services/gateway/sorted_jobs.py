@@ -12,6 +12,7 @@ from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
+from shared.classad.column_page import Sheet
 from shared.daemon.clock import Clock
 from shared.messages.queue import JobPage, QueryJobs
 
@@ -44,14 +45,16 @@ class JobSorter(SharesAnswers):
         for one in schedds:
             ids = [place.job_id for place in places if place.schedd == one.name]
             question = (
-                QueryJobs(ids=ids, projection=list(dashboard_rows.JOB_FIELDS), limit=limit) if ids else JOB_TOTALS
+                QueryJobs(ids=ids, projection=list(dashboard_rows.JOB_FIELDS), limit=limit, reasons=True)
+                if ids
+                else JOB_TOTALS
             )
             answer = await self._pool.ask(one.inbox, question, JobPage, timeout=30.0)
             for name, number in answer.totals.items():
                 totals[name] = totals.get(name, 0) + number
-            for packed in answer.ads:
-                row = dashboard_rows.job(ClassAd.unpack(packed), one.name)
-                rows[one.name, row["Id"]] = row
+            lines = [dashboard_rows.job(ClassAd.unpack(packed), one.name) for packed in answer.ads]
+            dashboard_rows.fill_reasons(lines, answer.reasons)
+            rows |= {(one.name, row["Id"]): row for row in lines}
         end = start + limit
         known = [(place.schedd, place.job_id) for place in places]
         there = [rows[one] for one in known if one in rows]  # others have left
@@ -60,14 +63,31 @@ class JobSorter(SharesAnswers):
     async def _sorted(self, schedds: Sequence[Schedd], constraint: str, order: str) -> SortedJobs:
         by = order.removeprefix("-")
         found = SortedJobs(by, descending=order.startswith("-"))
-        for one in schedds:
+        read = 0
+
+        async def sheets(one: Schedd) -> list[tuple[Sheet, list[ClassAd]]]:
+            nonlocal read
+            pages = []
             async for sheet, ads in self._pool.job_sheets(one, constraint, fields(by), newest=True):
-                found.add(one.name, sheet)
-                for ad in ads:
-                    found.add_ad(one.name, ad)
-                if len(found) > MOST:
+                pages.append((sheet, ads))
+                read += len(sheet) + len(ads)
+                if read > MOST:
                     raise RemoteFailure(
                         "bad-request", f"more than {MOST:,} jobs are not sorted: choose fewer by status, user or search"
                     )
+            return pages
+
+        asked = [asyncio.ensure_future(sheets(one)) for one in schedds]
+        try:
+            all_pages = await asyncio.gather(*asked)
+        finally:
+            for task in asked:  # where one has failed, the others need not go on
+                task.cancel()
+        for one, pages in zip(schedds, all_pages, strict=True):
+            for sheet, ads in pages:
+                found.add(one.name, sheet)
+                for ad in ads:
+                    found.add_ad(one.name, ad)
+                await asyncio.sleep(0)
         await asyncio.to_thread(found.sort)
         return found

@@ -40,9 +40,10 @@ from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.late_materialization import LateMaterialization
 from services.schedd.io.parallel_runs import ParallelRuns
 from services.schedd.io.pools_bus import as_bus, with_pools
-from services.schedd.io.queries import Queries, ResourceRequests, parse_ids
+from services.schedd.io.queries import Queries, parse_ids
 from services.schedd.io.queue_ads import QueueAds
 from services.schedd.io.queue_db import SCHEMA, QueueDamaged, QueueDatabase, rows
+from services.schedd.io.resource_requests import ResourceRequests
 from services.schedd.io.runs import Runs
 from services.schedd.io.scheduler_universe import SchedulerUniverse
 from services.schedd.io.ssh_to_job import SshToJob

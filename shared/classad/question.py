@@ -45,6 +45,10 @@ class Question:
         assert self._opened is not None
         self._opened.__exit__(None, None, None)
 
+    def due(self) -> bool:
+        """Whether this turn has lasted long enough."""
+        return time.perf_counter() - self._began > SLICE_S
+
     async def yield_if_due(self) -> None:
         """Let others have their turn, once this one has lasted long enough. Raises TooExpensive where the budget is
         spent, CallerGone where nobody waits for the answer any more."""

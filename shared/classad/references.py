@@ -128,11 +128,11 @@ def references(*exprs: Expr, my: ClassAd | None = None) -> References:
     return collector.result()
 
 
-def closure(keys: Iterable[str], cell_of: Callable[[str], Any]) -> set[str]:
+def closure(keys: Iterable[str], cell_of: Callable[[str], Any], cells: Iterable[Any] = ()) -> set[str]:
     """These attributes (folded names) of an ad and all that they need to have their values in a smaller ad: what their
     expressions name, and so on. cell_of: what the ad has under a folded name, texts of expressions packed or not, None
-    for nothing; names that the ad lacks are among the result."""
-    found = set(keys)
+    for nothing; names that the ad lacks are among the result. cells: more of the ad, which name attributes too."""
+    found = set(keys).union(*map(_names_in, cells))
     todo = list(found)
     while todo:
         cell = cell_of(todo.pop())

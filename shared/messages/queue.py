@@ -3,7 +3,7 @@ owner from there and never from the ad."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from shared.compression import LARGEST
 from shared.messages.base import Large, Message, message
@@ -79,6 +79,14 @@ class QueryJobs(Message):
     factories: bool = False  # instead of jobs the clusters that come into the queue some at a time, without ProcId
     user: str = ""  # who asks: sees all of own jobs, and of others' nothing private; empty: nobody in particular
     admin: bool = False  # sees all of everybody's jobs
+    #: In columns and in place of each job: one line for those of a cluster that have the same of these attributes, with
+    #: what the first of them has, and how many they are (ALIKE). `after` is the number of a cluster then.
+    by: list[str] = []
+    reasons: bool = False  # also `reasons` of the page, which is of ads then
+
+
+#: Jobs that a line stands for, see QueryJobs.by.
+ALIKE: Final = "RoostAlike"
 
 
 @message
@@ -93,6 +101,8 @@ class JobPage(Large):
     scheduler_totals: dict[str, int] = {}  # of them those of the scheduler universe; none: there are none, or it is old
     columns: bytes = b""
     rows: int = 0
+    #: Why idle jobs of this page wait that do not say, by AutoClusterId: of jobs that are alike the first was told.
+    reasons: dict[str, str] = {}
 
 
 @message

@@ -2,11 +2,15 @@
 measured by `python -m bench.large_queue`; here it is counted how often others had their turn."""
 
 import asyncio
+from contextlib import contextmanager
 
 import pytest
 
-from shared.classad import ClassAd
-from shared.messages.queue import ActOnJobs, QueryJobs
+from engine.queue.packed_jobs import JobMap
+from shared.bus.api import RemoteFailure
+from shared.classad import UNDEFINED, ClassAd
+from shared.classad.column_page import Sheet, reader
+from shared.messages.queue import ALIKE, ActOnJobs, QueryJobs
 from tests import scheddpool
 from tests.scheddpool import job_ad
 
@@ -35,6 +39,14 @@ async def seen_meanwhile(pool, work):
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
+
+
+def sheet_of(page):
+    sheet, parts = Sheet(), reader()
+    parts.feed(page.columns)
+    for part in parts:
+        sheet.add(part)
+    return sheet
 
 
 def commits(pool):
@@ -141,6 +153,100 @@ async def test_jobs_that_are_alike_stay_packed_until_somebody_needs_them(pool):
     assert (await pool.act("release", cluster))[f"{cluster}.7"] == "done"
     answer = await pool.requests()
     assert [request.count for request in answer.requests[pool.user]] == [MANY]
+
+
+@contextmanager
+def counting_made_jobs():
+    """[how often a packed job was made, to keep or to look at]"""
+    count, make = [0], JobMap._make
+
+    def counted(self, proc, *, keep):
+        count[0] += self.group_of(proc) is not None
+        return make(self, proc, keep=keep)
+
+    JobMap._make = counted
+    try:
+        yield count
+    finally:
+        JobMap._make = make
+
+
+BATCHES = {"by": ["JobStatus"], "projection": ["ClusterId", "JobStatus", "Cmd", "Args"], "columns": True}
+
+
+@pytest.mark.parametrize(
+    ("question", "rows", "most"),
+    [
+        ({"projection": ["ProcId", "Args"], "limit": 50, "newest": True}, 50, 60),
+        ({"projection": ["ProcId"], "limit": 50, "constraint": "JobStatus == 5", "newest": True}, 50, 60),
+        ({"projection": ["ProcId"], "limit": 50, "constraint": "JobStatus == 2"}, 0, 2),
+        ({"projection": ["ProcId"], "limit": 9, "constraint": 'regexp("99$", Args ?: "", "i")'}, 9, 30),
+        ({"projection": ["Args", "RequestMemory"], "columns": True}, MANY, 2),
+        ({"projection": ["Args"], "columns": True, "constraint": 'Args == "77" || Owner == "x"'}, 1, 2),
+        (BATCHES, 2, 4),
+    ],
+)
+async def test_a_page_makes_no_more_jobs_than_it_shows(pool, question, rows, most):
+    """Of jobs that wait packed, of which a third is held; one is made for a look at what all have, or none."""
+    own = [ClassAd({"Args": str(number)}) for number in range(MANY)]
+    cluster = str((await pool.submit(job_ad(), procs=own)).cluster)
+    await pool.call(ActOnJobs(user=pool.user, action="hold", ids=[cluster], limit=MANY // 3))
+    assert pool.schedd.table.clusters[int(cluster)].jobs.packed_count == MANY
+    with counting_made_jobs() as count:
+        page = await pool.call(QueryJobs(**question))
+    assert (page.rows or len(page.ads)) == rows
+    assert count[0] <= most
+    assert pool.schedd.table.clusters[int(cluster)].jobs.packed_count == MANY
+
+
+async def test_jobs_are_counted_by_what_they_have(pool):
+    own = [ClassAd({"Args": str(number % 3)}) for number in range(300)]
+    first = (await pool.submit(job_ad(), procs=own)).cluster
+    second = (await pool.submit(job_ad(JobUniverse=5), procs=own[:2])).cluster
+    await pool.act("hold", *(f"{first}.{proc}" for proc in (0, 1, 7)))
+    await pool.act("hold", str(second))
+
+    async def lines(**question):
+        page = await pool.call(QueryJobs(columns=True, **question))
+        sheet = sheet_of(page)
+        names = [*question["projection"], ALIKE]
+        return [tuple(ad.eval(name) for name in names) for ad in sheet]
+
+    shown = ["ClusterId", "ProcId", "JobStatus"]
+    assert await lines(by=["JobStatus"], projection=shown) == [
+        (first, 0, 5, 3),
+        (first, 2, 1, 297),
+        (second, 0, 5, 2),
+    ]
+    assert await lines(by=["Args"], projection=["ClusterId", "Args"], ids=[str(first)]) == [
+        (first, "0", 100),
+        (first, "1", 100),
+        (first, "2", 100),
+    ]
+    assert await lines(by=["jobstatus"], projection=["ProcId"], constraint='Args == "2"') == [(2, 100)]
+    third = (await pool.submit(job_ad(), procs=[ClassAd(), ClassAd({"Colour": "red"}), ClassAd()])).cluster
+    assert await lines(by=["Colour"], projection=["ProcId", "Colour"], ids=[str(third)]) == [
+        (0, UNDEFINED, 2),
+        (1, "red", 1),
+    ]
+    await pool.act("remove", str(third))
+    assert await lines(by=["NoSuchThing"], projection=["ClusterId"], after=str(first)) == [(second, 2)]
+    with pytest.raises(RemoteFailure, match="whole clusters"):
+        await lines(by=["JobStatus"], projection=["ProcId"], ids=[f"{first}.0"])
+
+
+async def test_jobs_that_are_alike_are_told_why_the_first_of_them_waits(pool):
+    cluster = await submit_many(pool)
+    (request,) = (await pool.requests()).requests[pool.user]
+    pool.schedd._rejected(pool.user, request.autocluster, "no slot suits")
+    with counting_made_jobs() as count:
+        page = await pool.call(
+            QueryJobs(projection=["ProcId", "AutoClusterId"], newest=True, limit=50, reasons=True, ids=[cluster])
+        )
+    assert page.reasons == {str(request.autocluster): "no slot suits"}
+    assert count[0] <= 60
+    await pool.act("hold", cluster)
+    assert (await pool.call(QueryJobs(projection=["ProcId"], limit=5, reasons=True))).reasons == {}
 
 
 async def test_a_page_of_a_projection_says_the_same_as_whole_ads(pool):

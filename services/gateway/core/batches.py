@@ -9,6 +9,8 @@ from typing import Any, Final
 from services.gateway.core.dashboard_rows import STATUS
 from shared.classad import ClassAd
 from shared.classad.column_page import Sheet
+from shared.classad.expr import fold
+from shared.messages.queue import ALIKE
 
 #: What is read of each job.
 FIELDS: Final = (
@@ -16,6 +18,8 @@ FIELDS: Final = (
     "Arguments",
     "DAGManJobId",
 )
+#: And by which of it jobs of a cluster are counted.
+BY: Final = ("JobStatus",)
 #: Of these the line of a batch has what its first job has.
 _SHOWN: Final = ("JobBatchName", "User", "Owner", "AccountingGroup", "Cmd", "Args", "Arguments", "QDate", "DAGManJobId")
 
@@ -48,24 +52,24 @@ class Batches:
         self._jobs = 0
 
     def add(self, schedd: str, jobs: Sheet) -> None:
-        """Some more jobs of a schedd."""
-        for place, pair in enumerate(zip(jobs.cells("clusterid"), jobs.cells("jobstatus"), strict=True)):
-            if (schedd, pair[0]) in self._found:
-                self._count(schedd, *pair, {})
-            else:
-                self._count(schedd, *pair, {name: jobs.cell(name.lower(), place) for name in _SHOWN})
+        """Some more jobs of a schedd, those that are alike (BY) in a line or not."""
+        lines = zip(jobs.cells("clusterid"), jobs.cells("jobstatus"), jobs.cells(fold(ALIKE)), strict=True)
+        for place, (cluster, status, alike) in enumerate(lines):
+            known = (schedd, cluster) in self._found
+            about = {} if known else {name: jobs.cell(name.lower(), place) for name in _SHOWN}
+            self._count(schedd, cluster, status, about, alike if isinstance(alike, int) else 1)
 
     def add_ad(self, schedd: str, job: ClassAd) -> None:
         self._count(schedd, job.eval("ClusterId"), job.eval("JobStatus"), {name: job.eval(name) for name in _SHOWN})
 
-    def _count(self, schedd: str, cluster: object, state: object, about: dict[str, object]) -> None:
+    def _count(self, schedd: str, cluster: object, state: object, about: dict[str, object], jobs: int = 1) -> None:
         if not isinstance(cluster, int):
             return
         batch = self._found.get((schedd, cluster))
         if batch is None:
             shown = {name: value for name, value in about.items() if isinstance(value, str | int)}
             batch = self._found[schedd, cluster] = Batch(schedd, cluster, shown)
-        batch.states[STATUS.get(state, "Unknown") if isinstance(state, int) else "Unknown"] += 1
+        batch.states[STATUS.get(state, "Unknown") if isinstance(state, int) else "Unknown"] += jobs
 
     def order(self) -> None:
         """To be called when all jobs are there. Of very many clusters it takes some 0.1 s."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -162,23 +162,12 @@ def job(ad: ClassAd, schedd: str) -> dict[str, Any]:
     return row
 
 
-def lacks_reason(row: dict[str, Any]) -> bool:
-    """Whether a job's line says of an idle job nothing of why it waits, though others may be alike."""
-    return row["Status"] == "Idle" and "LastRejMatchReason" not in row and isinstance(row.get("AutoClusterId"), int)
-
-
-def fill_reasons(rows: Iterable[dict[str, Any]], alike: Iterable[ClassAd]) -> None:
-    """Give lines the newest reason of a job that is in the same autocluster."""
-    newest: dict[int, tuple[float, str]] = {}
-    for ad in alike:
-        told = plain(ad, ("AutoClusterId", "LastRejMatchReason", "LastRejMatchTime"))
-        kind, reason = told.get("AutoClusterId"), told.get("LastRejMatchReason")
-        at = _number(told.get("LastRejMatchTime"))
-        if isinstance(kind, int) and isinstance(reason, str) and at >= newest.get(kind, (0.0, ""))[0]:
-            newest[kind] = (at, reason)
+def fill_reasons(rows: Iterable[dict[str, Any]], reasons: Mapping[str, str]) -> None:
+    """Give lines of idle jobs that say nothing of why they wait what is known of those that are alike (JobPage)."""
     for row in rows:
-        if row["AutoClusterId"] in newest:
-            row["LastRejMatchReason"] = newest[row["AutoClusterId"]][1]
+        reason = reasons.get(str(row.get("AutoClusterId")))
+        if reason and row["Status"] == "Idle" and "LastRejMatchReason" not in row:
+            row["LastRejMatchReason"] = reason
 
 
 def use(ad: ClassAd, now: float) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Carries out what follows from changes of jobs: the database, users' logs, events, startds, timers, the history.
 
-What follows is decided in `services.schedd.core` (job_changes, job_end, policies) and comes here as effects. This is
-the only room that carries them out, so that none is forgotten, and the only one that commits: what was changed is on
-disk before anybody is told of it.
+What follows is decided in `services.schedd.core` (job_changes, job_end, policies) and comes here as effects. Only this
+room carries them out, so that none is forgotten, and commits: what was changed is on disk before anybody is told of it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, assert_never
 
+from engine.queue.job_columns import projected
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, full_packed, projected
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, full_packed
 from engine.queue.late_materialization import Mode, describe
 from services.schedd.core import dataflow, job_changes, job_end
 from services.schedd.core.claim import Claim

@@ -1,28 +1,28 @@
-"""Questions about jobs: those in the queue, page by page in (cluster, proc) order; those that left it; and the
-negotiator's, which is told each submitter's idle jobs in order, as resource requests (spec rows NEG-15, NEG-29 to
-NEG-31)."""
+"""Questions about jobs: those in the queue, page by page in (cluster, proc) order, and those that left it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from engine.queue import late_materialization
-from engine.queue.autoclusters import looked_at
-from engine.queue.idle_queue import IdleQueue, JobRange
+from engine.queue.job_columns import needed, projected
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import Cluster, Job, JobId, full_ad, full_packed, in_columns, needed, projected
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus, full_packed
 from services.schedd.core.group_verdicts import Verdicts
 from services.schedd.core.rights import Viewer
 from services.schedd.io import history
+from services.schedd.io.column_parts import Parts, columns_of
+from services.schedd.io.job_counts import counted
+from services.schedd.io.job_stretches import PART_JOBS, Stretch, fitting
 from services.schedd.io.job_updates import JobUpdates
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd, Expr, ParseError, column_page, evaluate, is_true, parse_expr
+from shared.classad import ClassAd, Expr, ParseError, evaluate, is_true, parse_expr
 from shared.classad.budget import Budget
 from shared.classad.expr import fold
 from shared.classad.question import Question
-from shared.cooperative import Yielder, reading
-from shared.messages.negotiation import GetRequests, RequestList, ResourceRequest
+from shared.cooperative import reading
 from shared.messages.queue import JobPage, QueryJobs
 from shared.users import whole
 
@@ -36,9 +36,8 @@ MAX_CONSTRAINT: Final = 100_000
 MOST_NAMES: Final = 10_000
 #: Ids of jobs and clusters that one question or order may name.
 MOST_IDS: Final = 10_000
-#: Jobs of one part of a page in columns, so that its size is known in time; and columns of it.
-PART_JOBS: Final = 250
-MOST_COLUMNS: Final = 300
+#: Jobs of a page of ads that are packed in one go.
+TOGETHER: Final = 20
 
 
 async def parse_constraint(text: str) -> Expr | None:
@@ -83,16 +82,14 @@ async def chosen(
     wanted = parse_ids(ids)
     table = updates.table
     missing = [text for text, job_id in zip(ids, wanted, strict=True) if not _is_there(table, job_id)]
-    last = parse_ids([after])[0] if after else JobId(-1, -1)
+    last = parse_ids([after])[0] if after else None
     found: list[JobId] = []
-    now = updates.now()
-    verdicts = Verdicts(expr, lambda job: seen(updates, job, viewer, now), now)
-    for cluster, proc in ids_in_order(table, wanted, last):
-        if verdicts.holds(cluster, proc):
-            if len(found) == limit > 0:
-                return found, missing, True
-            found.append(JobId(cluster.id, proc))
-        await question.yield_if_due()
+    verdicts = Verdicts(expr, updates.name, updates.now(), viewer.hidden)
+    async with aclosing(fitting(question, table, verdicts, wanted, last)) as stretches:
+        async for stretch in stretches:
+            found += [JobId(stretch.cluster.id, proc) for proc in stretch.procs]
+            if len(found) > limit > 0:
+                return found[:limit], missing, True
     return found, missing, False
 
 
@@ -120,11 +117,6 @@ async def chosen_factories(
     return [cluster for cluster in found if clusters.get(cluster.id) is cluster]
 
 
-def seen(updates: JobUpdates, job: Job, viewer: Viewer, now: float) -> ClassAd:
-    """The whole ad of a job, as far as this one sees it."""
-    return full_ad(updates.name, job, now, viewer.hidden(job.cluster.user))
-
-
 def factory_ad(cluster: Cluster, now: float, viewer: Viewer) -> ClassAd:
     """The ad that queries see of a factory's cluster."""
     statuses = [int(job.status) for job in cluster.jobs.made()]
@@ -137,47 +129,14 @@ def factory_ad(cluster: Cluster, now: float, viewer: Viewer) -> ClassAd:
     return ad
 
 
-def ids_in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[tuple[Cluster, int]]:
-    """Queued jobs that come after one, by cluster and proc; ids: only these, proc -1 for a whole cluster. Jobs may come
-    and go meanwhile: some of those that are told are no more."""
-    named: dict[int, set[int]] = {}
-    for job_id in ids:
-        named.setdefault(job_id.cluster, set()).add(job_id.proc)
-    for number in sorted(number for number in (named if ids else table.clusters) if number >= after.cluster):
-        cluster = table.clusters.get(number)
-        if cluster is None:
-            continue
-        procs = named.get(number, {-1})
-        last = after.proc if number == after.cluster else -1
-        for proc in cluster.jobs.following(last) if -1 in procs else sorted(proc for proc in procs if proc > last):
-            yield cluster, proc
-
-
-def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Job]:
-    """The jobs of ids_in_order, to look at."""
-    for cluster, proc in ids_in_order(table, ids, after):
-        job = cluster.jobs.peek(proc)
-        if job is not None:
-            yield job
-
-
-def newest_first(table: JobTable, ids: Sequence[JobId], before: JobId | None) -> Iterator[Job]:
-    """Queued jobs before one (None: all), the last cluster and proc first, to look at. Jobs may come and go
-    meanwhile."""
-    named: dict[int, set[int]] = {}
-    for job_id in ids:
-        named.setdefault(job_id.cluster, set()).add(job_id.proc)
-    for number in sorted((named if ids else table.clusters), reverse=True):
-        cluster = table.clusters.get(number)
-        if cluster is None or (before is not None and number > before.cluster):
-            continue
-        procs = named.get(number, {-1})
-        end = before.proc if before is not None and number == before.cluster else None
-        some = sorted((proc for proc in procs if end is None or proc < end), reverse=True)
-        for proc in cluster.jobs.preceding(end) if -1 in procs else some:
-            job = cluster.jobs.peek(proc)
-            if job is not None:
-                yield job
+def told_of_first(table: JobTable, job: Job) -> str:
+    """Why the first of the idle jobs that are like this one was rejected in the last cycle that looked at it; empty:
+    nobody said, or this one waits for nothing."""
+    idle = table.idle.get(job.submitter) if job.status == JobStatus.IDLE and job.generation >= 0 else None
+    key = idle.first(job.autocluster) if idle is not None else None
+    cluster = table.clusters.get(key[1]) if key is not None else None
+    first = cluster.jobs.peek(key[2]) if cluster is not None and key is not None else None
+    return first.text("LastRejMatchReason") if first is not None else ""
 
 
 class Queries:
@@ -192,9 +151,9 @@ class Queries:
             return await self._answer(question, asked)
 
     async def _answer(self, question: Question, asked: QueryJobs) -> JobPage:
-        if len(asked.projection) > MOST_NAMES:
-            reason = f"projection: {len(asked.projection)} names, at most {MOST_NAMES} are taken"
-            raise RemoteFailure("bad-request", reason)
+        for what, names in (("projection", asked.projection), ("by", asked.by)):
+            if len(names) > MOST_NAMES:
+                raise RemoteFailure("bad-request", f"{what}: {len(names)} names, at most {MOST_NAMES} are taken")
         expr = await parse_constraint(asked.constraint)
         ids = parse_ids(asked.ids)
         limit = min(asked.limit, PAGE_JOBS) if asked.limit > 0 else PAGE_JOBS
@@ -207,15 +166,22 @@ class Queries:
             )  # fmt: skip
         if asked.factories:
             return await self._factories(question, ids, expr, asked, viewer)
-        totals = self.updates.table.totals()
-        after = parse_ids([asked.after])[0] if asked.after else None
-        table = self.updates.table
-        jobs = newest_first(table, ids, after) if asked.newest else in_order(table, ids, after or JobId(-1, -1))
-        if asked.columns and asked.projection:
-            page = await self._listed(question, jobs, expr, asked.projection, limit, totals, viewer)
+        updates, table = self.updates, self.updates.table
+        verdicts = Verdicts(expr, updates.name, updates.now(), viewer.hidden)
+        if asked.by:
+            page = await counted(question, updates, viewer, verdicts, ids, asked)
         else:
-            page = await self._page(question, jobs, expr, asked.projection, limit, totals, viewer)
-        return page.model_copy(update={"scheduler_totals": table.scheduler_totals()})
+            after = parse_ids([asked.after])[0] if asked.after else None
+            listed = asked.columns and bool(asked.projection)
+            most = PART_JOBS if listed else TOGETHER
+            jobs = fitting(question, table, verdicts, ids, after, newest=asked.newest, most=most)
+            async with aclosing(jobs) as stretches:
+                if listed:
+                    page = await self._listed(stretches, asked.projection, limit, viewer)
+                else:
+                    page = await self._page(stretches, asked, limit, viewer)
+        told = {"totals": table.totals(), "scheduler_totals": table.scheduler_totals()}
+        return page.model_copy(update=told)
 
     async def _have_left(self, ids: Sequence[JobId]) -> None:
         """Wait until the history has whoever left the queue before: who asks the queue first, and then the history,
@@ -271,177 +237,46 @@ class Queries:
             last = str(number)
         return JobPage(ads=ads)
 
-    async def _page(
-        self,
-        question: Question,
-        jobs: Iterator[Job],
-        expr: Expr | None,
-        projection: Sequence[str],
-        limit: int,
-        totals: dict[str, int],
-        viewer: Viewer,
-    ) -> JobPage:
+    async def _page(self, stretches: AsyncIterator[Stretch], asked: QueryJobs, limit: int, viewer: Viewer) -> JobPage:
         updates, now = self.updates, self.updates.now()
         ads: list[bytes] = []
         size = 0
         last = ""
-        keys = [fold(name) for name in projection]
-        for job in jobs:
-            await question.yield_if_due()
-            if expr is not None and not is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
-                continue
-            if len(ads) == limit or size > PAGE_BYTES:
-                return JobPage(ads=ads, next=last, totals=totals)
-            hidden = viewer.hidden(job.cluster.user)
-            packed = (
-                projected(updates.name, job, updates.now(), sorted(needed(job, keys) - hidden))
-                if keys
-                else full_packed(updates.name, job, now, hidden)
-            )
-            ads.append(packed)
-            size += len(packed)
-            last = str(job.id)
-            job.settle()
-        return JobPage(ads=ads, totals=totals)
+        reasons: dict[str, str] = {}
+        keys = [fold(name) for name in asked.projection]
+        async for stretch in stretches:
+            for job in stretch.jobs():
+                if len(ads) == limit or size > PAGE_BYTES:
+                    return JobPage(ads=ads, next=last, reasons=reasons)
+                hidden = viewer.hidden(job.cluster.user)
+                packed = (
+                    projected(updates.name, job, updates.now(), sorted(needed(job, keys) - hidden))
+                    if keys
+                    else full_packed(updates.name, job, now, hidden)
+                )
+                ads.append(packed)
+                size += len(packed)
+                last = str(job.id)
+                if asked.reasons and str(job.autocluster) not in reasons and (why := told_of_first(updates.table, job)):
+                    reasons[str(job.autocluster)] = why
+                job.settle()
+        return JobPage(ads=ads, reasons=reasons)
 
     async def _listed(
-        self,
-        question: Question,
-        jobs: Iterator[Job],
-        expr: Expr | None,
-        projection: Sequence[str],
-        limit: int,
-        totals: dict[str, int],
-        viewer: Viewer,
+        self, stretches: AsyncIterator[Stretch], projection: Sequence[str], limit: int, viewer: Viewer
     ) -> JobPage:
         """A page in columns: many jobs are made and read in a fraction of the time."""
-        updates, now = self.updates, self.updates.now()
         keys = frozenset(map(fold, projection))
-        parts: list[bytes] = []
-        rows = size = 0
+        page = Parts(PART_JOBS)
         last = ""
-        part: list[Job] = []
-        names = set(keys)
-
-        def put() -> None:
-            nonlocal rows, size, last
-            if part:
-                hidden = None if viewer.private.isdisjoint(names) else viewer.hidden
-                parts.append(column_page.page(len(part), in_columns(updates.name, part, updates.now(), names, hidden)))
-                rows, size, last = rows + len(part), size + len(parts[-1]), str(part[-1].id)
-                for job in part:
-                    job.settle()
-                part.clear()
-                names.intersection_update(keys)
-
-        for job in jobs:
-            await question.yield_if_due()
-            if expr is not None and not is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
-                continue
-            # One job's many names of its own would be columns of all.
-            wanted = needed(job, keys)
-            if len(part) == PART_JOBS or len(names | wanted) > MOST_COLUMNS:
-                put()
-            if rows + len(part) == limit or size > PAGE_BYTES:
-                put()
-                return JobPage(ads=[], columns=b"".join(parts), rows=rows, next=last, totals=totals)
-            part.append(job)
-            names |= wanted
-        put()
-        return JobPage(ads=[], columns=b"".join(parts), rows=rows, totals=totals)
-
-
-#: Negotiators whose cycles are remembered.
-MAX_SHARDS: Final = 100
-#: Of one answer, all submitters together. A job's ad may have a megabyte, and a message has an end.
-MAX_ANSWER_BYTES: Final = 4 << 20
-#: Of a request, besides its ad: so that there are no more requests in an answer than it may have values.
-_OVERHEAD: Final = 640
-
-
-class ResourceRequests:
-    """Answers GetRequests."""
-
-    def __init__(self, updates: JobUpdates) -> None:
-        self.updates = updates
-        self._verdicts: dict[str, tuple[tuple[int, int, str], dict[int, bool]]] = {}
-
-    async def get(self, asked: GetRequests) -> RequestList:
-        """Raises RemoteFailure bad-request for a constraint that is no expression, TooExpensive for one that costs too
-        much.
-
-        No submitter may fill the answer with huge ads: each has an equal part of what is left of it, and what does not
-        fit comes with the next question. Only where nothing else was listed one request may exceed it.
-        """
-        table = self.updates.table
-        constraint = await parse_constraint(asked.job_constraint)
-        # A match is for an autocluster: the constraint must not divide one.
-        yielder = Yielder()
-        for job in table.set_significant(asked.significant, looked_at(constraint)):
-            table.refresh(job)
-            await yielder.yield_if_due()
-        if table.sorting:
-            self.updates.publish_autoclusters()
-        counts = asked.counts and self.updates.settings.request_counts
-        requests: dict[str, list[ResourceRequest]] = {}
-        more: list[str] = []
-        left = MAX_ANSWER_BYTES
-        for number, submitter in enumerate(asked.submitters):
-            idle = table.idle.get(submitter)
-            if idle is None or not idle.total:
-                continue
-            skip = max(0, asked.skip.get(submitter, 0))
-            limit = asked.limit if asked.limit > 0 else 200
-            only = await self._allowed(idle, constraint, asked) if constraint is not None else None
-            runs, goes_on = idle.runs(limit, skip=skip, counts=counts, only=only)
-            part = left // (len(asked.submitters) - number)
-            listed: list[ResourceRequest] = []
-            size = 0
-            for run in runs:
-                request = self._request(run)
-                needs = len(request.ad) + _OVERHEAD
-                if size + needs > part and (listed or left < MAX_ANSWER_BYTES):
-                    goes_on = True
-                    break
-                listed.append(request)
-                size += needs
-            left -= size
-            requests[submitter] = listed
-            await yielder.yield_if_due()
-            if goes_on:
-                more.append(submitter)
-        return RequestList(requests=requests, more=more)
-
-    def _request(self, run: JobRange) -> ResourceRequest:
-        job = self.updates.table.at(run.first)
-        return ResourceRequest(
-            autocluster=run.autocluster,
-            count=run.count,
-            # Slots' owners write what is evaluated with it, in the negotiator: they learn nothing private by that.
-            ad=full_packed(self.updates.name, job, self.updates.now(), self.updates.settings.rights.private),
-            first_job=str(job.queued_id),
-        )
-
-    async def _allowed(self, idle: IdleQueue, constraint: Expr, asked: GetRequests) -> frozenset[int]:
-        """The autoclusters that the constraint is true for: all jobs of one agree in what it looks at. Each is asked
-        about once a cycle, and others get their turn meanwhile."""
-        verdicts = self._verdicts_of(asked)
-        now = self.updates.now()
-        async with Question(Budget("NEGOTIATOR_JOB_CONSTRAINT")) as question:
-            for autocluster in list(idle.buckets):
-                if autocluster not in verdicts and (key := idle.first(autocluster)) is not None:
-                    ad = full_ad(self.updates.name, self.updates.table.at(key), now)
-                    verdicts[autocluster] = is_true(evaluate(constraint, ad, None, now))
-                    await question.yield_if_due()
-        return frozenset(autocluster for autocluster in idle.buckets if verdicts.get(autocluster))
-
-    def _verdicts_of(self, asked: GetRequests) -> dict[int, bool]:
-        """The verdicts on autoclusters in this cycle of this negotiator. They end with it: a constraint may look at the
-        clock."""
-        if len(self._verdicts) > MAX_SHARDS:
-            self._verdicts.clear()
-        cycle = (asked.epoch, asked.cycle, asked.job_constraint)
-        known = self._verdicts.get(asked.shard)
-        if known is None or known[0] != cycle:
-            known = self._verdicts[asked.shard] = (cycle, {})
-        return known[1]
+        async for stretch in stretches:
+            room = limit - page.rows
+            if room <= 0 or page.size > PAGE_BYTES:
+                return JobPage(ads=[], columns=page.packed(), rows=page.rows, next=last)
+            procs = stretch.procs[:room]
+            for rows, columns in columns_of(self.updates, stretch, procs, keys, viewer):
+                page.add(rows, columns)
+            last = str(JobId(stretch.cluster.id, procs[-1]))
+            if len(procs) < len(stretch.procs):
+                return JobPage(ads=[], columns=page.packed(), rows=page.rows, next=last)
+        return JobPage(ads=[], columns=page.packed(), rows=page.rows)

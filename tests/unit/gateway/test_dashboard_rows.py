@@ -280,13 +280,7 @@ def test_jobs_that_are_alike_wait_for_the_same() -> None:
         {"Status": "Idle", "AutoClusterId": 4},
         {"Status": "Idle"},
     ]
-    missing = [row for row in rows if dashboard_rows.lacks_reason(row)]
-    assert missing == [rows[0], rows[3]]
-    alike = [
-        ClassAd({"AutoClusterId": 3, "LastRejMatchReason": "now", "LastRejMatchTime": 20}),
-        ClassAd({"AutoClusterId": 3, "LastRejMatchReason": "before", "LastRejMatchTime": 10}),
-    ]
-    dashboard_rows.fill_reasons(missing, alike)
+    dashboard_rows.fill_reasons(rows, {"3": "now"})
     assert [row.get("LastRejMatchReason") for row in rows] == ["now", "its own", None, None, None]
 
 

@@ -1,8 +1,9 @@
 """Which jobs have come to which autocluster, as ranges; what an autocluster looks like, once (NEG-17)."""
 
 from engine.queue.autoclusters import Autoclusters
+from engine.queue.job_columns import projected
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import Cluster, Job, JobStatus, projected
+from engine.queue.jobs import Cluster, Job, JobStatus
 from shared.classad import ClassAd
 
 

@@ -1,9 +1,12 @@
 import types
+from functools import partial
 
 import pytest
 
-from engine.queue.jobs import Cluster, Job, JobId, JobStatus, in_columns, needed, projected, raw_cells
-from services.schedd.io import queries
+from engine.queue.job_columns import in_columns, needed, projected
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus, raw_cells, unpacked
+from engine.queue.packed_jobs import PackedJobs
+from services.schedd.io import column_parts, queries
 from services.schedd.io.queries import Queries
 from services.schedd.settings import Settings
 from shared.bus.api import RemoteFailure
@@ -40,16 +43,23 @@ def test_names_that_differ_for_ads_differ_in_the_queue():
     assert raw_cells(AD.pack()).keys() == AD.table().keys()
 
 
-def queue(count=600):
-    """A schedd's queue of two clusters, and who answers about it."""
+def queue(count=600, *, packed=False):
+    """A schedd's queue of two clusters, and who answers about it. packed: the jobs are, in each in one group."""
     clusters = {}
     for number in (1, 3):
         ad = ClassAd({"ClusterId": number, "Cmd": "/bin/x", "Memory": parse_expr("Size * 2"), "Size": number})
         cluster = clusters[number] = Cluster(number, "alice", "alice@pool", "alice@pool", qdate=3, ad=ad)
+        group = PackedJobs(0, "alice@pool", 0.0)
         for proc in range(count // 2):
             own = {"Args": f"a{proc}", **({"Size": 50, "CMD": "/bin/y"} if proc == 7 else {})}
             own |= {"Deep": parse_expr("Memory + Deeper"), f"Rare{proc}": 1} if proc % 100 == 9 else {}
-            cluster.jobs[proc] = Job(cluster, proc, ClassAd(own), JobStatus.IDLE, 0, "alice@pool")
+            if packed:
+                group.ads[proc] = ClassAd(own).pack()
+                group.names |= {fold(name) for name in own}
+            else:
+                cluster.jobs[proc] = Job(cluster, proc, ClassAd(own), JobStatus.IDLE, 0, "alice@pool")
+        if packed:
+            cluster.jobs.add_packed(group, partial(unpacked, cluster))
     table = types.SimpleNamespace(clusters=clusters, totals=lambda: {"Idle": count}, scheduler_totals=dict)
     table.get = lambda job_id: clusters[job_id.cluster].jobs.get(job_id.proc)
     return Queries(types.SimpleNamespace(name="ap", table=table, now=lambda: 9.5, settings=Settings()))
@@ -85,17 +95,31 @@ def said(ads, *names):
 
 
 @spec("TLS-05")
-@pytest.mark.parametrize("question", [{}, {"limit": 10}, {"ids": ["3", "1.7"]}, {"constraint": "ProcId % 9 == 7"}])
-async def test_jobs_in_columns_say_what_the_ads_say(question):
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "question",
+    [
+        {},
+        {"limit": 10},
+        {"limit": 400, "newest": True},
+        {"ids": ["3", "1.7"]},
+        {"constraint": "ProcId % 9 == 7"},
+        {"constraint": '(regexp("9", Args) && ClusterId > 1) || Size == 50 || Cmd == "/bin/z"'},
+        {"constraint": "Memory == 2 && GlobalJobId isnt ServerTime"},
+        {"constraint": "Deep is undefined && Size > 1"},
+        {"constraint": " || ".join(f"ProcId == {number}" for number in range(1, 300, 3))},  # too long to be taken apart
+    ],
+)
+async def test_jobs_in_columns_say_what_the_ads_say(question, packed):
     """`roost q` of many jobs. Expressions bring along what they name, in both forms."""
-    asking = queue()
+    asking = queue(packed=packed)
     wish = {**question, "projection": WISH}
     sizes, found = await pages(asking, **wish, columns=True)
-    also, expected = await pages(asking, **wish)
+    also, expected = await pages(queue(), **wish)
     assert sizes == also
     assert said(found, *WISH) == said(expected, *WISH)
     assert len(found) > 9
-    assert 100 in [memory for (memory,) in said(found, "Memory")] or question.get("limit")
+    assert 100 in [memory for (memory,) in said(found, "Memory")] or question.keys() & {"limit", "constraint"}
 
 
 async def test_pages_of_jobs_in_columns_have_limits(monkeypatch):
@@ -105,15 +129,16 @@ async def test_pages_of_jobs_in_columns_have_limits(monkeypatch):
     monkeypatch.setattr(queries, "PAGE_BYTES", 3000)
     sizes, found = await pages(asking, projection=WISH, columns=True)
     assert len(sizes) > 5
-    assert max(sizes) <= 100
+    assert max(sizes) <= 120
     assert said(found, *WISH) == expected
     monkeypatch.setattr(queries, "PAGE_JOBS", 30)
     assert (await pages(asking, projection=WISH, columns=True))[0][:2] == [30, 30]
 
 
-async def test_what_only_some_jobs_name_makes_few_columns(monkeypatch):
-    asking = queue()
-    monkeypatch.setattr(queries, "MOST_COLUMNS", 4)
+@pytest.mark.parametrize("packed", [False, True])
+async def test_what_only_some_jobs_name_makes_few_columns(monkeypatch, packed):
+    asking = queue(packed=packed)
+    monkeypatch.setattr(column_parts, "MOST_COLUMNS", 4)
     wish = ["ProcId", "Deep"]
     _, found = await pages(asking, projection=wish, columns=True)
     assert said(found, *wish) == said((await pages(asking, projection=wish))[1], *wish)

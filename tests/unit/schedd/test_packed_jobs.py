@@ -5,8 +5,9 @@ import sqlite3
 import pytest
 
 from engine.queue.autoclusters import Autoclusters
+from engine.queue.job_columns import projected
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import Cluster, JobStatus, full_packed, make_job, projected
+from engine.queue.jobs import Cluster, JobStatus, full_packed, make_job
 from engine.queue.packed_jobs import LOOKED_AT, may_be_packed
 from services.schedd.core.invariants import check_invariants
 from services.schedd.core.policies import WATCHED
