@@ -129,6 +129,7 @@ class RabbitNode(Rabbit):
 
     def join(self) -> None:
         assert self.first is not None
+        self.ctl("await_startup")  # it answers before all of it has started, and can not be stopped until then
         self.ctl("stop_app")
         self.ctl("join_cluster", self.first.node)
         self.ctl("start_app")

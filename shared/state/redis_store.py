@@ -13,13 +13,14 @@ import structlog
 from redis import exceptions
 from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelManagedConnection
+from redis.asyncio.sentinel import SentinelManagedConnection
 from redis.backoff import NoBackoff
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from shared.backoff import Backoff
 from shared.state.api import ScriptError, StaleEpoch, StoreHealth, StoreUnavailable, Unconfirmed, Value
 from shared.state.functions import PREFIX, library
+from shared.state.primary import Sentinels
 from shared.state.urls import StoreUrl
 from shared.tls import ClientTls, explained
 
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 #: Between attempts of one call: small enough to use the first moment after a restart, jittered against a
 #: herd.
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.25
 #: How long what is known of the replicas is believed.
 REPLICAS_KNOWN_S = 2.0
 #: Keys of one round trip of hgetall_many: some 100 ads each, so a reply of a few MB.
@@ -59,8 +60,8 @@ class RedisStore:
         self._health = StoreHealth(waiting_for="a first answer", variant=url.variant)
         self._handshake = ""  # what failed, of the last connection that could not be opened
         self._client: Any
-        self._sentinel: Any
-        self._client, self._sentinel = _client(url, timeout_s, tls or ClientTls(), self._noted)
+        self._sentinels: Sentinels | None
+        self._client, self._sentinels = _client(url, timeout_s, tls or ClientTls(), self._noted)
         self._replicas_until = 0.0
         self._lacks = ""  # what the server must have before functions can be called
 
@@ -84,8 +85,8 @@ class RedisStore:
 
     async def stop(self) -> None:
         await self._client.aclose()
-        for client in self._sentinel.sentinels if self._sentinel is not None else ():
-            await client.aclose()
+        if self._sentinels is not None:
+            await self._sentinels.stop()
         self._health.connected = False
 
     async def ping(self) -> None:
@@ -345,7 +346,7 @@ class RedisStore:
         task = asyncio.current_task()
         cancelled = task.cancelling() if task is not None else 0
         try:
-            result = await attempt()
+            result = await (attempt() if self._sentinels is None else self._sentinels.call(attempt))
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             raise self._unavailable(error) from error
         except exceptions.NoPermissionError as error:
@@ -425,7 +426,7 @@ class _ManagedTls(SentinelManagedConnection, _Tls):
 
 def _client(
     url: StoreUrl, timeout_s: float, tls: ClientTls, note: Callable[[str], None]
-) -> tuple[aioredis.Redis, Sentinel | None]:
+) -> tuple[aioredis.Redis, Sentinels | None]:
     """A client that does not retry by itself: that is done in one place, here."""
     secure: dict[str, Any] = {"tls": tls, "note": note}
     options: dict[str, Any] = {
@@ -443,23 +444,16 @@ def _client(
         }
         if url.tls:
             options |= {"connection_class": _ManagedTls, **secure}
-        sentinel = Sentinel(  # type: ignore[no-untyped-call]
-            list(url.sentinels),
-            sentinel_kwargs=sentinel_options,
-            db=url.db,
-            username=url.username,
-            password=url.password,
-            **options,
-        )
+        login = {"db": url.db, "username": url.username, "password": url.password}
+        found = Sentinels(url.sentinels, url.service, sentinel_options=sentinel_options, **login, **options)
         if url.tls:
-            sentinel.sentinels = [
+            found.sentinels = [
                 aioredis.Redis.from_pool(
                     ConnectionPool(connection_class=_Tls, **secure, host=host, port=port, **sentinel_options)
                 )
                 for host, port in url.sentinels
             ]
-        primary: aioredis.Redis = sentinel.master_for(url.service)
-        return primary, sentinel
+        return found.client(), found
     named: dict[str, Any] = {**parse_url(url.url)}
     if url.tls and not any(word.startswith("ssl_") for word in named):  # the library's own words are left to it
         named |= {"connection_class": _Tls, **secure}

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
@@ -93,6 +94,29 @@ def sentinel(pair, tmp_path):
         yield f"redis+sentinel://127.0.0.1:{port}/pool"
     finally:
         process.close()
+
+
+async def test_who_waits_for_a_primary_that_hangs_is_answered_by_the_next_one(pair, sentinel):
+    """No time limit of the store's ends these calls: they wait until sentinels name another primary, and no longer."""
+    primary, replica = pair
+    store = RedisStore(parse(sentinel), timeout_s=600.0, retry_s=60.0)
+    await store.start()
+    await write(store, "before", confirm=True)
+    read = partial(store.hget, keys.accountant("n"), "user")
+    await asyncio.gather(*(read() for _ in range(4)))  # connections that lie idle
+    port = int(sentinel.rpartition(":")[2].partition("/")[0])
+    await eventually(lambda: asyncio.to_thread(answers, port, b"SENTINEL REPLICAS pool\r\n", b"*1"))
+    primary.freeze()
+    try:
+        # More than there are connections: some of them wait for their first word on a new one.
+        found = await asyncio.wait_for(asyncio.gather(*(read() for _ in range(8))), 60)
+        await write(store, "after")
+    finally:
+        primary.thaw()
+    assert found == [b"before"] * 8
+    assert b"role:master" in await asyncio.to_thread(replica.command, "INFO", "replication")
+    assert await read() == b"after"
+    await store.stop()
 
 
 async def test_store_follows_sentinel_to_the_new_primary(pair, sentinel):
