@@ -71,16 +71,23 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+#: Bytes of one ad of a daemon: more than a job's own and its cluster's together. Answers with ads hold some, and one
+#: that none can hold would spoil them all.
+MOST_AD_BYTES = 2 << 20
+
+
 class StoredAd:
     """One ad as received: packed, with patches that are merged when somebody reads it; compressed once it was stored,
     where there is a compressor. Reading is safe in any thread, as the state changes in one step."""
 
-    __slots__ = ("_compressor", "_held", "lifetime_s")
+    __slots__ = ("_compressor", "_held", "lifetime_s", "most_bytes")
 
     def __init__(self, packed: bytes, compressor: AdCompressor | None = None) -> None:
         #: The ad, or with what is to be merged into it.
         self._held: bytes | tuple[bytes, tuple[Patch, ...]] = packed
         self._compressor = compressor
+        #: Bytes that it has at most, packed; 0: nobody has looked yet.
+        self.most_bytes = 0 if packed.startswith(MAGIC) else len(packed)
         #: The ad's own lifetime, or None for the collector's. An ad that has one is never compressed.
         self.lifetime_s: float | None = None
         if packed.startswith(MAGIC):
@@ -97,10 +104,17 @@ class StoredAd:
         elif len(self._held[1]) >= MAX_PATCHES:
             self.packed()
 
+    def grown_by(self, change: int) -> int:
+        """Bytes that it would have at most with a packed change of so many. Raises BadAd."""
+        if not self.most_bytes or self.most_bytes + change > MOST_AD_BYTES:
+            self.most_bytes = len(self.packed())
+        return self.most_bytes + change
+
     def patched(self, patch: Patch) -> StoredAd:
         """The ad with a patch, as another one; this one stays as it is."""
         other = StoredAd.__new__(StoredAd)
         other._held, other._compressor, other.lifetime_s = self._held, self._compressor, self.lifetime_s
+        other.most_bytes = self.most_bytes
         other.apply(patch)
         return other
 

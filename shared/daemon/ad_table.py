@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from shared.compression import AdCompressor
-from shared.daemon.ad_rows import BadAd, Patch, StoredAd, unpack
+from shared.compression import AdCompressor, is_compressed
+from shared.daemon.ad_rows import MOST_AD_BYTES, BadAd, Patch, StoredAd, unpack
 from shared.messages.ads import MOST_UPDATES, AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 
 AdMessage = AdUpdate | AdDelta | AdHeartbeat | AdInvalidate
@@ -235,6 +235,10 @@ class AdTable:
     def _update(self, group: Group | None, message: AdUpdate, now: float) -> Change:
         if len(message.names) != len(message.ads):
             raise BadAd(f"{message.daemon}: {len(message.names)} names for {len(message.ads)} ads")
+        for name, packed in zip(message.names, message.ads, strict=True):
+            _check_bytes(message.daemon, name, len(packed))
+            if is_compressed(packed):
+                raise BadAd(f"{message.daemon}: the ad {name[:80]!r} is compressed by itself")
         rows = {
             name: StoredAd(packed, self._compressor) for name, packed in zip(message.names, message.ads, strict=True)
         }
@@ -276,6 +280,7 @@ class AdTable:
                 self._set(group, name, StoredAd(packed, self._compressor))
             else:
                 group.rows[name].apply(patch)
+                group.rows[name].most_bytes += len(packed)
         removed = tuple(n for n in message.gone if group.rows.pop(n, None) is not None)
         for name in removed:
             self._unname(group.my_type, group.daemon, name)
@@ -291,7 +296,9 @@ class AdTable:
         updated: dict[str, Patch | None] = {}
         for name, packed, removed in zip(message.names, message.changes, message.removed_attrs, strict=True):
             attributes = unpack(packed)
-            updated[name] = Patch(attributes, tuple(removed)) if name in group.rows else None
+            row = group.rows.get(name)
+            _check_bytes(message.daemon, name, len(packed) if row is None else row.grown_by(len(packed)))
+            updated[name] = Patch(attributes, tuple(removed)) if row is not None else None
         return updated
 
     def _successor(
@@ -373,3 +380,9 @@ def inbox_of(daemon: str) -> str:
     """The inbox of a daemon, from its signature: "startd@node1" has "startd.node1"."""
     subsystem, _, name = daemon.partition("@")
     return f"{subsystem}.{name}"
+
+
+def _check_bytes(daemon: str, name: str, size: int) -> None:
+    """Raises BadAd."""
+    if size > MOST_AD_BYTES:
+        raise BadAd(f"{daemon}: the ad {name[:80]!r} has {size} bytes; at most {MOST_AD_BYTES} are taken")

@@ -18,7 +18,7 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
-from shared.compression import LARGEST, compress, decompress, plain_size
+from shared.compression import compress, decompress, plain_size
 from shared.errors import PermanentError
 from shared.messages.wire import (
     MOST_BYTES,
@@ -230,7 +230,7 @@ class Envelope:
                 packer.pack(value)
             packer.pack("body")
             packed = packer.bytes() + packed_body
-        if body.compressed and COMPRESS_ABOVE < len(packed) <= LARGEST:
+        if body.compressed and COMPRESS_ABOVE < len(packed) <= body.most_bytes:  # one of more is not sent
             return compress(packed)
         return packed
 

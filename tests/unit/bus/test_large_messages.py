@@ -9,7 +9,7 @@ import structlog
 
 from shared import compression
 from shared.bus import handling
-from shared.bus.api import BusHealth, Exchange, RemoteFailure
+from shared.bus.api import BusHealth, Exchange, MessageTooLarge, RemoteFailure
 from shared.bus.handling import RetryPolicy, answer_request, handle_message, result_of, unpack_checked
 from shared.bus.senders import ANSWER, TABLE, Arrival, Denied, Senders
 from shared.messages.ads import AdUpdate
@@ -129,3 +129,10 @@ def test_a_large_one_that_may_come_is_read_as_it_is_and_decompressed_off_the_loo
     assert (came.body, came.sender) == (update.body, "startd.ep")
     assert len(threads) == 1
     assert threads[0] is not loop
+
+
+def test_who_sends_more_than_is_taken_is_told_also_where_it_would_be_small_on_the_way():
+    ads = [bytes(1 << 20)] * 9
+    update = AdUpdate(my_type="Machine", daemon="startd@ep", start_time=1, sequence=1, names=list("123456789"), ads=ads)
+    with pytest.raises(MessageTooLarge, match=r"ads.update of 9437.* at most 8388608 are taken"):
+        handling.packed(Envelope(update, "startd.ep"))

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from shared.compression import compress
 from shared.daemon.ad_plan import Published, first_sequence, plan
-from shared.daemon.ad_rows import BadAd, StoredAd, difference, pack, unpack
+from shared.daemon.ad_rows import MOST_AD_BYTES, BadAd, StoredAd, difference, pack, unpack
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.messages.ads import MOST_UPDATES, AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 from tests.spec import spec
@@ -341,3 +342,39 @@ def test_whatever_is_lost_doubled_or_late_both_ends_agree_in_the_end(states, see
         _, whole = plan(Published("Machine", "startd@n1", 1000, last.sequence), last.ads)
         table.apply(whole, 0)
     assert heard(table) == {name: unpack(packed) for name, packed in last.ads.items()}
+
+
+def test_an_ad_of_more_than_an_answer_can_hold_is_refused_also_where_it_grows():
+    table = AdTable()
+    last, whole = said({"slot1": WIDE, "slot2": WIDE})
+    table.apply(whole, 0)
+    with pytest.raises(BadAd, match=rf"'slot1' has \d+ bytes; at most {MOST_AD_BYTES} are taken"):
+        table.apply(said({"slot1": {"A": "x" * MOST_AD_BYTES}, "slot2": WIDE}, last=last)[1], 0)
+    grown = dict(WIDE)
+    sequence = whole.sequence
+
+    def change(attributes, removed=()):
+        head = {"my_type": "Machine", "daemon": "startd@n1", "start_time": 1000, "base": sequence}
+        changes = {"names": ["slot1"], "changes": [pack(attributes)], "removed_attrs": [list(removed)]}
+        return AdDelta(**head, sequence=sequence + 1, **changes)
+
+    for number in range(20):
+        more = {f"Text{number}": "x" * 100_000}
+        table.apply(change(more), 0)
+        grown |= more
+        sequence += 1
+    with pytest.raises(BadAd, match=r"'slot1' has 2100\d+ bytes; at most"):
+        table.apply(change({"Text20": "x" * 100_000}), 0)
+    assert heard(table)["slot1"] == grown  # what was refused has changed nothing
+    table.apply(change({"Text0": "now short"}, [f"Text{n}" for n in range(1, 10)]), 0)
+    sequence += 1
+    for _ in range(30):  # many changes of one attribute do not make it large
+        table.apply(change({"Text0": "y" * 100_000}), 0)
+        sequence += 1
+    assert len(table.group("Machine", "startd@n1").rows["slot1"].packed()) < MOST_AD_BYTES
+
+
+def test_an_ad_that_is_compressed_by_itself_is_refused():
+    _, whole = said({"slot1": WIDE})
+    with pytest.raises(BadAd, match="compressed by itself"):
+        AdTable().apply(whole.model_copy(update={"ads": [compress(bytes(1 << 20))]}), 0)
