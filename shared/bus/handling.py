@@ -88,10 +88,14 @@ async def _admitted(data: bytes, arrival: Arrival, senders: Senders) -> Envelope
     """The message, from who may send it. Of a large one the head is looked at before there is anything of its body:
     who may not send it, or sends more than it may have, costs its reader nothing. Raises BadMessage, Denied."""
     head = Head.of(data)
-    if head is not None:
+    if head is None:
+        envelope = Envelope.unpack(data)
+    else:
         senders.admit_head(head, arrival)
         data = await decompressed(data)
-    envelope = Envelope.unpack(data)
+        async with senders.large:  # several that came together would hold one turn of the loop
+            await asyncio.sleep(0)
+            envelope = Envelope.unpack(data)
     senders.admit(envelope, arrival)
     return envelope
 

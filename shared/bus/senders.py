@@ -9,6 +9,7 @@ the table all the same."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -218,12 +219,13 @@ class Senders:
     each type: who goes on sending what it may not must not fill the log.
 
     believer: checks what gateways say of people. None: on the in-process bus without keys, where nobody but this
-    process speaks."""
+    process speaks. large: held by who reads a large message, one in a turn of the loop."""
 
     health: BusHealth
     log: Log
     rows: Table
     believer: Believer | None = None
+    large: asyncio.Lock = field(default_factory=asyncio.Lock)
     _logged: set[tuple[str, str]] = field(default_factory=set)
 
     def admit(self, envelope: Envelope, arrival: Arrival) -> None:

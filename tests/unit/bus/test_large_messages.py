@@ -136,3 +136,24 @@ def test_who_sends_more_than_is_taken_is_told_also_where_it_would_be_small_on_th
     update = AdUpdate(my_type="Machine", daemon="startd@ep", start_time=1, sequence=1, names=list("123456789"), ads=ads)
     with pytest.raises(MessageTooLarge, match=r"ads.update of 9437.* at most 8388608 are taken"):
         handling.packed(Envelope(update, "startd.ep"))
+
+
+def test_of_large_ones_that_came_together_one_is_read_in_a_turn(monkeypatch):
+    turn, read = [0], []
+    unpack = Envelope.unpack.__func__
+    monkeypatch.setattr(Envelope, "unpack", classmethod(lambda cls, data: read.append(turn[0]) or unpack(cls, data)))
+    update = AdUpdate(my_type="Machine", daemon="startd@ep", start_time=1, sequence=1, names=[LARGE], ads=[b""])
+    data, at = packed("startd.ep", "ads.update", **update.model_dump()), Arrival(Exchange.ADS, "startd.ep")
+
+    async def turns():
+        while True:
+            turn[0] += 1
+            await asyncio.sleep(0)
+
+    async def together():
+        counting, ours = asyncio.create_task(turns()), senders()
+        await asyncio.gather(*(unpack_checked(data, at, ours) for _ in range(5)))
+        counting.cancel()
+
+    asyncio.run(together())
+    assert len(set(read)) == len(read) == 5
