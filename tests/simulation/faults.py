@@ -70,6 +70,10 @@ async def crash(world: World, chance: random.Random) -> None:
 async def crash_within(world: World, chance: random.Random) -> None:
     name, at, seconds = _any(world, chance), chance.randint(1, 30), chance.choice([0.0, 0.5, 5.0])
     world.note(f"{name} is killed as it begins its {at}th task from now, and started again after {seconds:g} s")
+    await _down_at_task(world, name, at, seconds)
+
+
+async def _down_at_task(world: World, name: str, at: int, seconds: float) -> None:
     life = world.lives[name]
     life.crash_at_task = at
     with contextlib.suppress(TimeoutError):
@@ -77,6 +81,19 @@ async def crash_within(world: World, chance: random.Random) -> None:
     life.crash_at_task = 0
     if life.dead:
         await _down(world, name, seconds)
+
+
+async def order_cut_short(world: World, chance: random.Random) -> None:
+    """A schedd is killed within an order about a whole cluster."""
+    at, seconds = chance.randint(1, 12), chance.choice([0.0, 0.5, 5.0])
+    world.note(
+        f"whoever is told next to hold, release or remove a whole cluster is killed as it begins its {at}th task from"
+        f" then, and started again after {seconds:g} s"
+    )
+    world.next_order = asyncio.get_running_loop().create_future()
+    with contextlib.suppress(TimeoutError):
+        name = await asyncio.wait_for(world.next_order, 60.0)
+        await _down_at_task(world, name, at, seconds)
 
 
 async def _down(world: World, name: str, seconds: float) -> None:
@@ -384,6 +401,16 @@ async def files_cut(world: World, chance: random.Random) -> None:
     world.wires.cuts, world.wires.closed = 0.0, False
 
 
+async def kept_die(world: World, chance: random.Random) -> None:
+    """Connections die, and startds that keep them do not hear of it."""
+    resets, times, gap = chance.random() < 0.6, chance.choice([1, 3]), chance.uniform(1.0, 10.0)
+    answered = "resets" if resets else "nothing"
+    world.note(f"connections of file transfer are dead, {times} times {gap:.1f} s apart, and answer with {answered}")
+    for _ in range(times):
+        world.wires.die_unnoticed(resets=resets)
+        await asyncio.sleep(gap)
+
+
 async def files_slow(world: World, chance: random.Random) -> None:
     seconds, takes = chance.uniform(2, 30), chance.choice([0.2, 2.0, 20.0])
     world.note(f"each piece of a file takes up to {takes:g} s for {seconds:.1f} s")
@@ -464,6 +491,10 @@ EARLIER_FROM = 80_000
 PARALLEL_FROM = 90_000
 #: From here on ends of runs wait for others for up to so many seconds, so that several travel in one message.
 TOGETHER_FROM, TOGETHER_S = 100_000, 3.0
+#: From here on startds keep connections of file transfer, which die unnoticed, and jobs that are alike are ordered
+#: together from so many on (the product: 50), which clusters of users have.
+KEPT_FROM, TOGETHER = 110_000, 2
+KEPT: tuple[Fault, ...] = (kept_die, kept_die, kept_die, order_cut_short, order_cut_short, order_cut_short)
 GATEWAYS: tuple[Fault, ...] = (answers_lost, answers_lost, answers_lost, gateways_fail, gateways_fail, crash)
 FILES: tuple[Fault, ...] = (files_cut, files_cut, files_slow, disk_fills, disk_slow, crash)
 WHOLE: tuple[Fault, ...] = (resources_change, resources_change, clock_jumps, replay, replay, hostile, hostile)

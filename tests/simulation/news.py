@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from shared.bus.memory import Item
-from shared.messages.events import JobEnded, JobEvent, JobEvicted, JobHeld, JobRemoved, JobsSubmitted, JobStarted
+from shared.messages.events import (
+    JobEnded,
+    JobEvent,
+    JobEvicted,
+    JobHeld,
+    JobRemoved,
+    JobsOrdered,
+    JobsSubmitted,
+    JobStarted,
+)
 
 #: A fact may be told so long before what it tells of is on the disk, or after: a schedd that dies meanwhile forgets one
 #: of the two. (Slow disks take that much, and so do messages.)
@@ -34,7 +43,8 @@ class News:
             for proc in range(body.first_proc, body.first_proc + body.count):
                 self.submitted[f"schedd.{body.schedd}", f"{body.cluster}.{proc}"] += 1
         elif isinstance(body, JobEvent):
-            self.facts[f"schedd.{body.schedd}", body.job_id].append((self.time(), body))
+            for one in body.each() if isinstance(body, JobsOrdered) else (body,):
+                self.facts[f"schedd.{one.schedd}", one.job_id].append((self.time(), one))
 
     def broke_off(self, life: Any) -> None:
         self.broken[life.name].append(self.time())

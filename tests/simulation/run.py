@@ -25,6 +25,7 @@ from unittest import mock
 
 import aiohttp
 
+from services.schedd.io import group_orders
 from services.startd.run import end_reports
 from shared.classad import ClassAd
 from shared.config import Config
@@ -168,6 +169,8 @@ def _time_of(loop: VirtualLoop, seed: int) -> Iterator[None]:
             patches.enter_context(mock.patch(f"services.had.core.timing.{interval}", math.inf))
         if seed >= faults.FILES_FROM:  # by this clock transfers are given up
             patches.enter_context(mock.patch("time.monotonic", loop.time))
+        if seed >= faults.KEPT_FROM:  # by this one kept connections are
+            patches.enter_context(mock.patch("aiohttp.connector.monotonic", loop.time))
         patches.enter_context(mock.patch.object(Settings, "from_config", classmethod(_settings)))
         patches.enter_context(mock.patch("secrets.token_hex", lambda n: f"{next(secrets):0{2 * n}x}"))
         yield
@@ -182,6 +185,7 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
     world.files = story.seed >= faults.FILES_FROM
     world.broker_keeps = story.seed >= faults.EARLIER_FROM
     world.parallel = story.seed >= faults.PARALLEL_FROM
+    world.wires.kept = world.grouped = story.seed >= faults.KEPT_FROM
     world.gateways = SimulatedGateway if story.seed >= faults.GATEWAYS_FROM else None
     together_s = faults.TOGETHER_S
     with (
@@ -189,6 +193,7 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
         mock.patch.multiple(end_reports, GATHER_S=together_s, AT_ONCE_S=together_s)
         if story.seed >= faults.TOGETHER_FROM
         else contextlib.nullcontext(),
+        mock.patch.object(group_orders, "LEAST", faults.TOGETHER) if world.grouped else contextlib.nullcontext(),
     ):
         await _live(story, world, chance)
 
@@ -235,6 +240,8 @@ def _plan(chance: random.Random, seed: int) -> Iterator[tuple[float, faults.Faul
         kinds = (*kinds, *faults.FILES)
     if seed >= faults.GATEWAYS_FROM:
         kinds = (*kinds, *faults.GATEWAYS)
+    if seed >= faults.KEPT_FROM:
+        kinds = (*kinds, *faults.KEPT)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
         yield chance.uniform(2.0, FAULTS_S), chance.choice(kinds), random.Random(chance.random())
     if seed >= faults.EARLIER_FROM and chance.random() < 0.5:

@@ -13,10 +13,10 @@ from tests.simulation.faults import (
     EARLIER_FROM,
     FILES_FROM,
     GATEWAYS_FROM,
+    KEPT_FROM,
     ORDERLY_FROM,
     PARALLEL_FROM,
     SLOW_FROM,
-    TOGETHER_FROM,
     WHOLE_FROM,
     WIDER_FROM,
 )
@@ -32,7 +32,7 @@ SEEDS = [
     GATEWAYS_FROM,
     PARALLEL_FROM,
     EARLIER_FROM + 6,  # one in which daemons are of an earlier version
-    TOGETHER_FROM,
+    KEPT_FROM,
 ]
 #: In parts that take a process a few seconds each.
 CHUNK = 4

@@ -1,4 +1,5 @@
-"""Connections between startds and schedds' file servers, in memory: HTTP as it is, on wires that are slow, or cut."""
+"""Connections between startds and schedds' file servers, in memory: HTTP as it is, on wires that are slow, or cut, or
+that are dead and say nothing of it."""
 
 from __future__ import annotations
 
@@ -17,23 +18,28 @@ import aiohttp
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
 
+from shared.transfer.connections import KeptConnections
 from shared.transfer.extraction import Extraction
 from tests.simulation.loop import LIFE
 
 #: What it takes until bytes arrive, seconds, where nothing is wrong.
 LATENCY_S = 0.001
 FIRST_PORT = 40_001
+#: After so long the kernel of who waits on a dead connection gives it up, as shared.transfer.connections has it.
+GIVEN_UP_S = 90.0
 
 
 class Wires:
     """All connections of a pool. slow_s: what bytes may take. cuts: with which probability bytes end their connection
-    in place of arriving. closed: nobody comes in any more. full(daemon): whether its disk is.
+    in place of arriving. closed: nobody comes in any more. kept: connections are, between transfers.
+    full(daemon): whether its disk is.
     mistake(what): is told of requests that failed otherwise than by their connection."""
 
     def __init__(self, chance: random.Random, full: Callable[[str], bool], mistake: Callable[[str], None]) -> None:
         self.slow_s = LATENCY_S
         self.cuts = 0.0
         self.closed = False
+        self.kept = False
         self._chance = chance
         self._full = full
         self._mistake = mistake
@@ -79,6 +85,14 @@ class Wires:
                 assert isinstance(self._runner, web.AppRunner)
                 wires._doors[self._port] = (LIFE.get(), self._runner)
 
+        async def connected(connector: aiohttp.BaseConnector, req: Any) -> ResponseHandler:
+            protocol: ResponseHandler = connector._factory()
+            try:
+                await wires._connect(int(req.url.port), protocol)
+            except OSError as error:
+                raise aiohttp.ClientConnectorError(req.connection_key, error) from error
+            return protocol
+
         class Connector(aiohttp.BaseConnector):
             """What a startd fetches files through."""
 
@@ -86,17 +100,21 @@ class Wires:
                 super().__init__(limit=0, force_close=True)
 
             async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> ResponseHandler:
-                protocol: ResponseHandler = self._factory()
-                try:
-                    await wires._connect(int(req.url.port), protocol)
-                except OSError as error:
-                    raise aiohttp.ClientConnectorError(req.connection_key, error) from error
-                return protocol
+                return await connected(self, req)
+
+        class Kept(KeptConnections):
+            """The same, as the product keeps them."""
+
+            def __del__(self) -> None:
+                """Who is killed closes nothing, and is not told of it."""
+
+            async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> ResponseHandler:
+                return await connected(self, req)
 
         log, mistakes = logging.getLogger("aiohttp.server"), Mistakes()
         with (
             mock.patch("aiohttp.web.TCPSite", Site),
-            mock.patch("services.startd.runs.KeptConnections", Connector),
+            mock.patch("services.startd.runs.KeptConnections", Kept if self.kept else Connector),
             mock.patch.object(Extraction, "_feed", unless_full),
             mock.patch.object(log, "propagate", False),
         ):
@@ -113,6 +131,7 @@ class Wires:
         if owner is None or owner.dead or self.closed or runner is None or runner.server is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         near, far = _End(self, caller, protocol), _End(self, owner, runner.server())
+        near.asks = True
         near.peer, far.peer = far, near
         self._ends |= {near: None, far: None}
         for end in (far, near):
@@ -129,6 +148,14 @@ class Wires:
         for end in list(self._ends):
             if life is None or end.life is life:
                 end.break_off()
+
+    def die_unnoticed(self, *, resets: bool) -> int:
+        """All connections are dead, and who asks over them is not told: the next that he sends is answered by a reset,
+        or by nothing at all. Returns how many."""
+        asking = [end for end in self._ends if end.asks and not end.gone]
+        for end in asking:
+            end.go_unnoticed(resets=resets)
+        return len(asking)
 
     def forget(self, end: _End) -> None:
         self._ends.pop(end, None)
@@ -154,6 +181,8 @@ class _End(asyncio.Transport):
     """One end of a connection: what its daemon writes comes out of the other end later, in order."""
 
     peer: _End
+    asks = False  # its daemon opened the connection
+    gone = ""  # its peer hears nothing any more: "resets", "silent"
 
     def __init__(self, wires: Wires, life: Any, protocol: Any) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
@@ -175,7 +204,9 @@ class _End(asyncio.Transport):
     # What its daemon does
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closing and data:
+        if self.gone == "resets":
+            self.break_off()
+        elif not self._closing and data and not self.gone:
             takes = self._wires.takes()
             if takes < 0:
                 self.break_off()
@@ -226,6 +257,8 @@ class _End(asyncio.Transport):
 
     def receive(self, data: bytes | None, takes: float) -> None:
         """data: None: the other end is closed."""
+        if self.gone:
+            return
         self._coming.append(data)
         self._later(takes, 1)
 
@@ -248,6 +281,18 @@ class _End(asyncio.Transport):
             self._lose(None)
         else:
             self.protocol.data_received(data)
+
+    def go_unnoticed(self, *, resets: bool) -> None:
+        """The other end is lost, and this one does not know."""
+        loop = asyncio.get_running_loop()
+        lost = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        self.gone = self.peer.gone = "resets" if resets else "silent"
+        self._coming.clear()
+        if resets:
+            loop.call_soon(self.peer._lose, lost)
+        else:
+            for end in (self, self.peer):
+                loop.call_later(GIVEN_UP_S, end._lose, lost)
 
     def break_off(self) -> None:
         """Both ends hear that the connection is gone, and nothing else of what was under way."""

@@ -61,7 +61,7 @@ class Users:
         schedd = f"schedd.ap{chance.randint(1, ACCESS_POINTS)}"
         jobs = [
             Job(f"job{number}.{n}", schedd, chance.choice([0, 0, 0, 3]), chance.choice([0.5, 3.0, 10.0, 25.0]))
-            for n in range(chance.choice([1, 1, 2, 5]))
+            for n in range(chance.choice([2, 5, 8, 12] if self.world.grouped else [1, 1, 2, 5]))
         ]
         user = chance.choice(USERS)
         whole = False
@@ -125,7 +125,7 @@ class Users:
                 jobs.append(Job(f"job{number}.{n}", jobs[0].schedd, chance.choice([0, 0, 0, 3]), lasts))
         for job in jobs:
             job.logged, job.late = log < 0.6, factory < 0.4
-        return chance.random() < 0.4
+        return chance.random() < (0.8 if self.world.grouped else 0.4)
 
     def _give_files(self, number: int, chance: random.Random, ad: ClassAd, jobs: list[Job]) -> str:
         """Half of the clusters take a file along, and bring one back. Returns what their environment has besides."""
@@ -150,6 +150,7 @@ class Users:
 
     async def _act_on_all(self, schedd: str, user: str, jobs: list[Job], whim: float) -> None:
         cluster = jobs[0].id.partition(".")[0]
+        self.world.orders_whole(schedd)
         if whim < 0.2:
             await self._act(schedd, user, cluster, "remove")
             for job in jobs:
@@ -159,6 +160,7 @@ class Users:
             await self._act(schedd, user, cluster, "hold")
             self._ask(jobs)
             await asyncio.sleep(self._chance.uniform(0.0, 5.0))
+            self.world.orders_whole(schedd)
             await self._act(schedd, user, cluster, "release")
 
     async def _act(self, schedd: str, user: str, which: str, action: Action) -> str:

@@ -155,6 +155,8 @@ class World:
         self.whole = whole  # defrag and a journal are there too
         self.files = False  # those of some jobs travel
         self.parallel = False  # some jobs need several machines at once
+        self.grouped = False  # clusters are larger, and more of them are held, released or removed as a whole
+        self.next_order: asyncio.Future[str] | None = None  # the schedd that is given the next such order
         self.gateways: Callable[[Context], Daemon] | None = None  # users ask them, in place of the schedds
         self.earlier: set[str] = set()  # daemons of an earlier version
         self.broker_keeps = False  # what is under way, whoever sent it is dead
@@ -334,6 +336,11 @@ class World:
 
     def note(self, what: str) -> None:
         self.faults.append((self.time(), what))
+
+    def orders_whole(self, schedd: str) -> None:
+        """This schedd is about to be told something of a whole cluster."""
+        if self.next_order is not None and not self.next_order.done():
+            self.next_order.set_result(schedd)
 
     def leave(self, name: str, until: float, *, since: float | None = None) -> None:
         """This daemon is dead, frozen or cut off from `since` (now) until then."""
