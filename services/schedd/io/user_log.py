@@ -207,22 +207,27 @@ def missing_events(
     events: Sequence[tuple[int, str, bytes]], older: Mapping[str, Sequence[Path]]
 ) -> list[tuple[int, str, bytes]]:
     """Those of the events that are not at the end of their logs; of one of which only the beginning is there, as its
-    write was cut, the rest. older: where some logs were rotated to."""
-    sizes: dict[str, int] = {}
-    for _, path, text in events:
-        sizes[path] = sizes.get(path, 0) + len(text)
-    tails: dict[str, bytes] = {}
-    ends: dict[str, bytes] = {}  # of logs of which no event was found to be missing
-    missing = []
+    write was cut, the rest. older: where some logs were rotated to.
+
+    A log has them in their order, up to one, as they were written with one write: each is looked for behind the one
+    before it, and none behind one that is missing. To search the whole end for each takes 7 s for 25,000."""
+    by_path: dict[str, list[tuple[int, bytes]]] = {}
     for number, path, text in events:
-        if path not in tails:
-            length = TAIL + sizes[path]
-            ends[path] = _tail(path, length)
-            tails[path] = ends[path] + b"".join(_tail(str(one), length) for one in older.get(path, ()))
-        if text not in tails[path]:
-            begun = _begun(ends.pop(path, b""), text)
-            missing.append((number, path, text[begun:]))
-    return missing
+        by_path.setdefault(path, []).append((number, text))
+    missing = []
+    for path, texts in by_path.items():
+        length = TAIL + sum(len(text) for _, text in texts)
+        end = _tail(path, length)
+        log = b"".join((*(_tail(str(one), length) for one in older.get(path, ())), end))
+        there = at = 0
+        for _, text in texts:
+            if (found := log.find(text, at)) < 0:
+                break
+            there, at = there + 1, found + len(text)
+        for number, text in texts[there : there + 1]:
+            missing.append((number, path, text[_begun(end, text) :]))
+        missing += [(number, path, text) for number, text in texts[there + 1 :]]
+    return sorted(missing, key=lambda event: event[0])
 
 
 def _begun(log: bytes, text: bytes) -> int:
