@@ -138,7 +138,7 @@ class AdCompressor:
     def compress(self, packed: bytes) -> bytes:
         """Compressed, or as it is where there is no dictionary or it would not be shorter."""
         number = self.current
-        if not number or packed.startswith(MAGIC):
+        if not number or is_compressed(packed):
             return packed
         made = self._dictionaries[number][0]
         known = _of_thread.compressors.get((number, id(made)))
@@ -150,7 +150,7 @@ class AdCompressor:
 
     def decompress(self, stored: bytes) -> bytes:
         """The packed ad. Raises UnknownDictionary, and ValueError for what is broken."""
-        if not stored.startswith(MAGIC):
+        if not is_compressed(stored):
             return stored
         try:
             number = zstandard.get_frame_parameters(stored).dict_id

@@ -7,12 +7,12 @@ the text of an expression. Two states of an ad differ by a *patch*: attributes s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
 
-from shared.compression import MAGIC, AdCompressor
+from shared.compression import AdCompressor, is_compressed
 
 #: An ad's own lifetime in seconds, instead of CLASSAD_LIFETIME.
 LIFETIME = "ClassAdLifetime"
@@ -48,10 +48,11 @@ def pack(attributes: Attributes) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Patch:
     """What turns one state of an ad into the next: first `removed`, then `changed` (so a new spelling of an
-    attribute's name is the old one removed and the new one set)."""
+    attribute's name is the old one removed and the new one set). size: bytes of `changed` as it came, packed."""
 
     changed: Attributes
     removed: tuple[str, ...] = ()
+    size: int = field(default=0, compare=False)
 
 
 def difference(before: bytes, after: bytes) -> Patch:
@@ -87,10 +88,10 @@ class StoredAd:
         self._held: bytes | tuple[bytes, tuple[Patch, ...]] = packed
         self._compressor = compressor
         #: Bytes that it has at most, packed; 0: nobody has looked yet.
-        self.most_bytes = 0 if packed.startswith(MAGIC) else len(packed)
+        self.most_bytes = 0 if is_compressed(packed) else len(packed)
         #: The ad's own lifetime, or None for the collector's. An ad that has one is never compressed.
         self.lifetime_s: float | None = None
-        if packed.startswith(MAGIC):
+        if is_compressed(packed):
             return
         if _names_lifetime(packed):
             self._read_lifetime(unpack(packed))
@@ -99,6 +100,7 @@ class StoredAd:
         """Bring the ad up to date. Time O(size of the patch), except every MAX_PATCHES times."""
         held = self._held
         self._held = (held, (patch,)) if isinstance(held, bytes) else (held[0], (*held[1], patch))
+        self.most_bytes += patch.size
         if any(name.lower() == LIFETIME.lower() for name in (*patch.changed, *patch.removed)):
             self._read_lifetime(self.attributes())
         elif len(self._held[1]) >= MAX_PATCHES:

@@ -280,7 +280,6 @@ class AdTable:
                 self._set(group, name, StoredAd(packed, self._compressor))
             else:
                 group.rows[name].apply(patch)
-                group.rows[name].most_bytes += len(packed)
         removed = tuple(n for n in message.gone if group.rows.pop(n, None) is not None)
         for name in removed:
             self._unname(group.my_type, group.daemon, name)
@@ -298,7 +297,7 @@ class AdTable:
             attributes = unpack(packed)
             row = group.rows.get(name)
             _check_bytes(message.daemon, name, len(packed) if row is None else row.grown_by(len(packed)))
-            updated[name] = Patch(attributes, tuple(removed)) if row is not None else None
+            updated[name] = Patch(attributes, tuple(removed), len(packed)) if row is not None else None
         return updated
 
     def _successor(
