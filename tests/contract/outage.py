@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.contract.bus_amqp import AmqpPool
 from tests.servers import Rabbit
 
@@ -65,8 +67,8 @@ Story = Callable[[AmqpPool, Broker], Awaitable[None]]
 
 
 class Stories(dict[str, Story]):
-    """Those of a module, by name: a decorator of its stories, which are tests by that. The module has a fixture `ends`:
-    what `play` returns."""
+    """Those of a module, by name: a decorator of its stories, which are tests by that. The module has the fixture
+    `ends`."""
 
     def __call__(self, function: Story) -> Callable[[Mapping[str, Exception | None]], None]:
         name = function.__name__
@@ -78,6 +80,16 @@ class Stories(dict[str, Story]):
 
         test.__name__, test.__qualname__, test.__doc__ = name, function.__qualname__, function.__doc__
         return test
+
+    def ends(self) -> Callable[..., dict[str, Exception | None]]:
+        """A fixture: why each story failed, or None."""
+
+        @pytest.fixture(scope="module")
+        def ends(_rabbit_session: Rabbit, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exception | None]:
+            _rabbit_session.ensure_running()
+            return asyncio.run(play(_rabbit_session, self, tmp_path_factory.mktemp("outage")))
+
+        return ends
 
 
 async def play(server: Rabbit, stories: Mapping[str, Story], folder: Path) -> dict[str, Exception | None]:

@@ -11,20 +11,14 @@ from shared.messages import Ack
 from shared.messages.ads import SendAds
 from shared.messages.events import DaemonReconnected, JobRemoved
 from tests.contract.bus_amqp import AmqpPool
-from tests.contract.outage import Stories, play
+from tests.contract.outage import Stories
 from tests.contract.test_bus import Catch, heartbeat, invalidate, lost
 from tests.contract.test_bus_amqp import removed
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.servers
 story = Stories()
-
-
-@pytest.fixture(scope="module")
-def ends(_rabbit_session, tmp_path_factory):
-    """Why each story failed, or None."""
-    _rabbit_session.ensure_running()
-    return asyncio.run(play(_rabbit_session, story, tmp_path_factory.mktemp("outage")))
+ends = story.ends()
 
 
 @story

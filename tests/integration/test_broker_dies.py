@@ -9,25 +9,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared import bus as transport
-from shared.messages.journal import INBOX, AskJob, JournalAnswer
-from tests.contract.outage import Stories, play
+from tests.contract.outage import Stories
 from tests.gateway_keys import gateway_bus
 from tests.integration.test_daemon_process import collector
 from tests.integration.test_had import CALM, NAMES, central_managers
-from tests.integration.test_journal_process import NOW, events, jobs, journal, rows
+from tests.integration.test_journal_process import NOW, events, jobs, journal, rows, told_of
 from tests.processes import daemons
 from tests.servers import Redis
 from tests.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.servers
 story = Stories()
-
-
-@pytest.fixture(scope="module")
-def ends(_rabbit_session, tmp_path_factory):
-    """Why each story failed, or None."""
-    _rabbit_session.ensure_running()
-    return asyncio.run(play(_rabbit_session, story, tmp_path_factory.mktemp("outage")))
+ends = story.ends()
 
 
 @contextlib.asynccontextmanager
@@ -85,16 +78,9 @@ async def keeps_what_happens(broker, amqp_url, tmp_path):
     await bus.start()
     await asking.start()
 
-    async def asked(number: int) -> dict:
-        try:
-            found = await asking.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
-        except Exception:
-            return {}
-        return dict(found.data) if isinstance(found, JournalAnswer) else {}
-
     async def heard() -> bool:
         await bus.publish_many(events(0, 1))
-        return bool(await asked(0))
+        return bool(await told_of(asking, 0))
 
     await eventually(heard, 60, "the journal")
     await broker.settle()
@@ -106,7 +92,7 @@ async def keeps_what_happens(broker, amqp_url, tmp_path):
     found: dict = {}
 
     async def told() -> bool:
-        found.update(await asked(300))
+        found.update(await told_of(asking, 300))
         return bool(found)
 
     await eventually(told, 60, "an answer")

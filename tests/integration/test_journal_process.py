@@ -59,6 +59,15 @@ def events(first: int, count: int) -> list[Outgoing]:
     ]
 
 
+async def told_of(asking: transport.Bus, number: int) -> dict:
+    """What the journal says of a job; nothing where it gives no answer."""
+    try:
+        found = await asking.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
+    except Exception:
+        return {}
+    return dict(found.data) if isinstance(found, JournalAnswer) else {}
+
+
 async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, amqp_url):
     process = start()
     bus, asking = transport.connect(amqp_url, "schedd.ap"), gateway_bus(amqp_url, "gateway.t")
@@ -66,11 +75,8 @@ async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, am
     await asking.start()
 
     async def answers(number: int) -> bool:
-        try:
-            found = await asking.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
-        except Exception:
-            return False
-        return isinstance(found, JournalAnswer) and found.data["state"] == "removed"
+        found = await told_of(asking, number)
+        return bool(found) and found["state"] == "removed"
 
     async def heard() -> bool:
         await bus.publish_many(events(0, 1))  # again and again: until the journal's queue is there nobody hears it
