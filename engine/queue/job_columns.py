@@ -41,12 +41,12 @@ def in_columns(
     now: float,
     keys: Iterable[str],
     hidden: Callable[[str], frozenset[str]] | None = None,
-) -> list[tuple[str, list[Any]]]:
+) -> Columns:
     """Some attributes of these jobs, each with what the jobs have there, for shared.classad.column_page.page.
     Attributes that no job has are left out. hidden: what is left out of the jobs of a user, folded; None: nothing."""
     tables = [(job.ad.table(), job.cluster.ad.table()) for job in jobs]
     without = [hidden(job.cluster.user) for job in jobs] if hidden is not None else []
-    found: list[tuple[str, list[Any]]] = []
+    found: Columns = []
     for key in sorted(keys):
         if key in DERIVED:
             name, make = DERIVED[key]
@@ -162,9 +162,6 @@ class ColumnPage:
         for _, cells in self._columns.values():
             if len(cells) < self.rows:
                 cells.extend([None] * (self.rows - len(cells)))
-
-    def width(self) -> int:
-        return len(self._columns)
 
     def columns(self) -> Columns:
         return list(self._columns.values())

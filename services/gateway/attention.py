@@ -11,6 +11,7 @@ from typing import Any, Final
 from engine.attention import DISK_SHORT_MIB, SILENT_S, Facts, Jobs, Oldest, Queue, attention
 from services.gateway.core import attention_facts
 from services.gateway.core.attention_facts import Lately
+from services.gateway.core.batches import alike
 from services.gateway.core.dashboard_rows import idle_and_alike
 from services.gateway.dashboard import FIRST_SLOT, PATIENCE_S, Dashboard, in_time
 from services.gateway.pool_client import PoolClient, Schedd
@@ -18,12 +19,11 @@ from services.gateway.single_flight import SharesAnswers, shared
 from shared.bus.api import Bus, Exchange
 from shared.bus.topology import SHARED_INBOXES, WORK_QUEUES, inbox_queue
 from shared.classad import ClassAd
-from shared.classad.expr import fold
 from shared.daemon.clock import Clock
 from shared.messages.ads import AdCounts, CountAds
 from shared.messages.base import Envelope
 from shared.messages.events import DaemonGone, DaemonReconnected, DaemonStarted, JobEnded
-from shared.messages.queue import ALIKE, QueryJobs
+from shared.messages.queue import QueryJobs
 
 #: How long an answer is good, seconds.
 FRESH_S: Final = 20.0
@@ -161,12 +161,11 @@ class Attention(SharesAnswers):
             return found
         by = ["AutoClusterId"]
         async for sheet, ads in self._pool.job_sheets(schedd, idle_and_alike(kinds), by, by=by):
-            counted: list[tuple[object, object]] = [(ad.find("autoclusterid"), 1) for ad in ads]
-            counted += zip(sheet.cells("autoclusterid"), sheet.cells(fold(ALIKE)), strict=True)
-            for number, alike in counted:
+            counted: list[tuple[object, int]] = [(ad.find("autoclusterid"), 1) for ad in ads]
+            counted += zip(sheet.cells("autoclusterid"), alike(sheet), strict=True)
+            for number, count in counted:
                 if isinstance(number, int):
-                    known = found.get((schedd.name, number), 0)
-                    found[schedd.name, number] = known + (alike if isinstance(alike, int) else 1)
+                    found[schedd.name, number] = found.get((schedd.name, number), 0) + count
         return found
 
     async def _jobs(self, schedd: Schedd, constraint: str, limit: int) -> list[tuple[ClassAd, str]]:

@@ -149,13 +149,11 @@ class Wires:
             if life is None or end.life is life:
                 end.break_off()
 
-    def die_unnoticed(self, *, resets: bool) -> int:
+    def die_unnoticed(self, *, resets: bool) -> None:
         """All connections are dead, and who asks over them is not told: the next that he sends is answered by a reset,
-        or by nothing at all. Returns how many."""
-        asking = [end for end in self._ends if end.asks and not end.gone]
-        for end in asking:
+        or by nothing at all."""
+        for end in [end for end in self._ends if end.asks and not end.gone]:
             end.go_unnoticed(resets=resets)
-        return len(asking)
 
     def forget(self, end: _End) -> None:
         self._ends.pop(end, None)

@@ -53,11 +53,11 @@ class Batches:
 
     def add(self, schedd: str, jobs: Sheet) -> None:
         """Some more jobs of a schedd, those that are alike (BY) in a line or not."""
-        lines = zip(jobs.cells("clusterid"), jobs.cells("jobstatus"), jobs.cells(fold(ALIKE)), strict=True)
-        for place, (cluster, status, alike) in enumerate(lines):
+        lines = zip(jobs.cells("clusterid"), jobs.cells("jobstatus"), alike(jobs), strict=True)
+        for place, (cluster, status, count) in enumerate(lines):
             known = (schedd, cluster) in self._found
             about = {} if known else {name: jobs.cell(name.lower(), place) for name in _SHOWN}
-            self._count(schedd, cluster, status, about, alike if isinstance(alike, int) else 1)
+            self._count(schedd, cluster, status, about, count)
 
     def add_ad(self, schedd: str, job: ClassAd) -> None:
         self._count(schedd, job.eval("ClusterId"), job.eval("JobStatus"), {name: job.eval(name) for name in _SHOWN})
@@ -88,6 +88,11 @@ class Batches:
             "fits": len(self._ordered),
             "jobs": self._jobs,
         }
+
+
+def alike(jobs: Sheet) -> list[int]:
+    """How many jobs each line of a sheet stands for: one, but for those of a schedd that counts (QueryJobs.by)."""
+    return [count if isinstance(count, int) else 1 for count in jobs.cells(fold(ALIKE))]
 
 
 def _number(value: object) -> float:

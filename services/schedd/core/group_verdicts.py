@@ -49,7 +49,7 @@ class Verdicts:
     def __init__(
         self, expr: Expr | None, schedd: str, now: float, hidden: Callable[[str], frozenset[str]] = lambda _: _NOTHING
     ) -> None:
-        self.expr = expr
+        self._expr = expr
         self._names = decided_by(expr) if expr is not None else _NOTHING
         self._may_be_reduced = expr is not None and sum(1 for _ in islice(walk(expr), MOST_NODES + 1)) <= MOST_NODES
         self._schedd = schedd
@@ -60,7 +60,7 @@ class Verdicts:
 
     def of_group(self, cluster: Cluster, group: PackedJobs) -> bool | None:
         """Of all its jobs; None: it differs, or may."""
-        if self.expr is None:
+        if self._expr is None:
             return True
         known = self._known.get(id(group))
         if known is None or known.group is not group:
@@ -89,21 +89,13 @@ class Verdicts:
         return job is not None and self.of_job(job)
 
     def of_job(self, job: Job) -> bool:
-        return self.expr is None or is_true(evaluate(self.expr, self._seen(job), None, self._now))
-
-    def holds(self, cluster: Cluster, proc: int) -> bool | None:
-        """None: there is no such job."""
-        group = cluster.jobs.group_of(proc)
-        if group is not None:
-            return self.of_packed(cluster, group, proc)
-        job = cluster.jobs.peek(proc)
-        return None if job is None else self.of_job(job)
+        return self._expr is None or is_true(evaluate(self._expr, self._seen(job), None, self._now))
 
     def _seen(self, job: Job) -> ClassAd:
         return full_ad(self._schedd, job, self._now, self._hidden(job.cluster.user))
 
     def _look(self, cluster: Cluster, group: PackedJobs) -> _Known:
-        assert self.expr is not None
+        assert self._expr is not None
         example = cluster.jobs.peek(next(iter(group.ads))) if len(group.ads) >= LEAST else None
         if example is None:
             return _Known(group, None)
@@ -113,7 +105,7 @@ class Verdicts:
         if not self._may_be_reduced:
             return _Known(group, None)
         ad = self._seen(example)
-        expr = self._reduced(self.expr, example, ad, varying)
+        expr = self._reduced(self._expr, example, ad, varying)
         if _is_constant(expr):
             return _Known(group, expr.value is True)
         names = decided_by(expr)
