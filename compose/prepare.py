@@ -193,10 +193,10 @@ def server_users(replication: str, watching: str) -> str:
 
 def sentinel_configuration(watching: str, asking: str, talking: str) -> str:
     """A sentinel's, to begin with: it adds what it learns to a copy of its own. Two of three must agree that the
-    primary is down, after two seconds of silence: fewer would take a busy machine for a dead one."""
+    primary is down, after a second of silence: less would take a busy machine for a dead one."""
     return (
         "port 26379\nprotected-mode no\n"
-        f"sentinel monitor {SERVICE} {PRIMARY} 6379 2\nsentinel down-after-milliseconds {SERVICE} 2000\n"
+        f"sentinel monitor {SERVICE} {PRIMARY} 6379 2\nsentinel down-after-milliseconds {SERVICE} 1000\n"
         f"sentinel failover-timeout {SERVICE} 10000\nsentinel parallel-syncs {SERVICE} 1\n"
         f"sentinel auth-user {SERVICE} {WATCHING}\nsentinel auth-pass {SERVICE} {watching}\n"
         f"sentinel sentinel-user {TALKING}\nsentinel sentinel-pass {talking}\n"

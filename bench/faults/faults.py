@@ -32,7 +32,7 @@ REBOOTS_WITHIN_S = 3.0
 Strike = Callable[[], AbstractContextManager[object]]
 
 #: Seconds without service that are the aim on a quiet machine. A job is submitted twice a second, so half a second more
-#: may pass between two matches. Sentinels wait for 2 s before they take a primary for dead (bench.faults.servers).
+#: may pass between two matches. Sentinels wait for 1 s before they take a primary for dead (bench.faults.servers).
 REDIS_WITHIN = {"submit": 3.0, "match": 3.5, "query": 3.0}
 RABBITMQ_WITHIN = {"submit": 3.0, "match": 3.5, "query": 3.0, "two leaders": 0.0}
 #: The leading negotiator, its HAD or both were killed, or hang.

@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 SERVICE = "pool"
 #: A primary that is silent for so long is down; sentinels then agree on another. Less would take a busy machine for a
 #: dead one.
-DOWN_AFTER_MS = 2000
+DOWN_AFTER_MS = 1000
 #: A node of RabbitMQ that is silent for so long, and a quarter less or more, is gone for the others; until then whoever
 #: declares a queue waits. Compose has 4 (compose/rabbitmq/30-cluster.conf).
 TICK_S = 2
