@@ -25,7 +25,9 @@ from unittest import mock
 
 import aiohttp
 
-from services.schedd.io import group_orders
+from services.schedd.core.job_states import Verdict
+from services.schedd.io import actions, group_orders
+from services.schedd.io.job_updates import JobUpdates
 from services.startd.run import end_reports
 from shared.classad import ClassAd
 from shared.config import Config
@@ -193,9 +195,24 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
         mock.patch.multiple(end_reports, GATHER_S=together_s, AT_ONCE_S=together_s)
         if story.seed >= faults.TOGETHER_FROM
         else contextlib.nullcontext(),
-        mock.patch.object(group_orders, "LEAST", faults.TOGETHER) if world.grouped else contextlib.nullcontext(),
+        _ordered_together(world) if world.grouped else contextlib.nullcontext(),
     ):
         await _live(story, world, chance)
+
+
+@contextlib.contextmanager
+def _ordered_together(world: World) -> Iterator[None]:
+    """Few jobs that are alike are ordered at once; by schedds of an earlier version one by one, as they did it."""
+    order_group = group_orders.order_group
+
+    def unless_earlier(updates: JobUpdates, *asked: Any, **named: Any) -> Verdict | None:
+        return None if f"schedd.{updates.name}" in world.earlier else order_group(updates, *asked, **named)
+
+    with (
+        mock.patch.object(group_orders, "LEAST", faults.TOGETHER),
+        mock.patch.object(actions, "order_group", unless_earlier),
+    ):
+        yield
 
 
 async def _live(story: Story, world: World, chance: random.Random) -> None:
