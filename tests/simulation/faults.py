@@ -18,7 +18,7 @@ from shared.errors import RoostError
 from shared.messages.base import BadMessage, Envelope, Message
 from shared.messages.orders import CancelDrain, Drain, Reconfigure, Vacate
 from tests.simulation.wires import LATENCY_S
-from tests.simulation.world import MACHINES, World
+from tests.simulation.world import LEASE_S, MACHINES, World
 
 Fault = Callable[[World, random.Random], Awaitable[None]]
 
@@ -266,6 +266,9 @@ async def disk_slow(world: World, chance: random.Random) -> None:
     then = ", and then it is killed" if dies else ""
     world.note(f"the disk of {name} takes up to {takes:g} s for {seconds:g} s{then}")
     world.slow_disks[name] = takes
+    if takes > LEASE_S / 2:
+        # Leases of claims are renewed, and ends of runs taken, when what led there is on the disk.
+        world.leave(name, world.time() + seconds)
     await asyncio.sleep(seconds)
     world.slow_disks.pop(name, None)
     if dies:

@@ -271,7 +271,7 @@ class _End(asyncio.Transport):
             LIFE.reset(token)
 
     def _deliver(self) -> None:
-        if self._paused or self._lost or not self._coming:
+        if self._paused or self._lost or not self._coming or (self._wires.kept and self._closing):
             return
         data = self._coming.popleft()
         if data is None:
