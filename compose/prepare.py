@@ -18,6 +18,12 @@ events (docs/consumers.md) that get a user of the broker; DOCKER_GID, the group 
 the wrong one. ROOST_HA: "true" for the highly available pool (compose.ha.yaml), whose brokers are a cluster and whose
 Redis is behind sentinels; then there are also the brokers' common cookie, users for Redis's replication and for
 sentinels, and the sentinels' configuration. ROOST_NET: the first three numbers of that pool's addresses.
+
+Where others than compose start the pool (charts/roost): ROOST_DAEMONS, how many there are of each role ("collector=3
+schedd=2"; of the others as many as in the pool of compose.yaml; 0 of startds: they come in by the join token);
+ROOST_HOST_PREFIX, what names of hosts begin with; ROOST_AMQP_URLS, ROOST_REDIS_URLS and ROOST_BROKER_API, where the
+broker, Redis and the broker's administration are, with {user} and {password} in place of a daemon's own. All files are
+this account's there if it is not root's.
 """
 
 import ipaddress
@@ -46,6 +52,8 @@ EXECUTE = Path("/run/roost/execute")
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 VHOST = "/"
 HA = os.environ.get("ROOST_HA", "").lower() == "true"
+#: What the names of the pool's hosts begin with.
+PREFIX = os.environ.get("ROOST_HOST_PREFIX", "")
 BROKERS = ("rabbitmq", "rabbitmq2", "rabbitmq3") if HA else ("rabbitmq",)
 SENTINELS = ("sentinel1", "sentinel2", "sentinel3")
 #: Where Redis's first primary is: its address, since a sentinel stops while it looks up a name that is gone.
@@ -55,12 +63,13 @@ SERVICE = "roost"  # what the sentinels call the primary
 #: sentinels among themselves.
 REPLICATION, WATCHING, ASKING, TALKING = "replication", "sentinel", "pool", "sentinels"
 ROOST_UID = ROOST_GID = 10001
-#: Directories of the execution points; those of `startd`, of which there may be many, lie in `more`.
-STARTDS = ("startd1", "startd2", "startd3", "more") if HA else ("startd1", "startd2", "more")
+#: Roles of which there may be several, and how many there are.
+SEVERAL = ("collector", "negotiator", "schedd", "gateway", "startd")
+NUMBERS = dict(zip(SEVERAL, (3, 3, 2, 2, 3) if HA else (1, 1, 1, 1, 2), strict=True))
 #: The volume of the service `startd`, whose containers have no user before they come with the join token in it.
 JOIN = "join"
 #: Whom that token lets in, and how many of them.
-JOIN_NAMES, JOIN_USES = "startd-*", 100_000
+JOIN_NAMES, JOIN_USES = f"{PREFIX}startd-*", 100_000
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
 #: Days that a server's certificate is good for: it is made anew when prepare runs in the last third of them.
 CERTIFICATE_DAYS = 825
@@ -83,17 +92,32 @@ class Instance:
         return KEYS / self.service
 
 
+def numbers() -> dict[str, int]:
+    """How many daemons there are of each role of which there may be several."""
+    found = dict(NUMBERS)
+    for word in os.environ.get("ROOST_DAEMONS", "").split():
+        role, _, number = word.partition("=")
+        if role not in found or not number.isdecimal() or int(number) > 99 or (number == "0" and role != "startd"):
+            sys.exit(f"prepare: ROOST_DAEMONS: {word[:40]!r}: want ROLE=NUMBER, of {', '.join(SEVERAL)}")
+        found[role] = int(number)
+    return found
+
+
 def instances() -> list[Instance]:
     """All that have a volume here. Daemons are named after their hosts, and the hosts after the services; a HAD has the
     name of the negotiator that it leads."""
-    every = ("", "2", "3") if HA else ("",)
-    two = ("", "2") if HA else ("",)
-    found = [Instance(f"{role}{n}", role, f"{role}{n}") for role in ("collector", "negotiator") for n in every]
-    found += [Instance(f"had{n}", "had", f"negotiator{n}") for n in every]
-    found += [Instance(f"{role}{n}", role, f"{role}{n}") for role in ("schedd", "gateway") for n in two]
-    found += [Instance(name, "startd", name) for name in STARTDS if name != "more"]
+    every = {role: ["", *map(str, range(2, number + 1))] for role, number in numbers().items()}
+    found = [Instance(f"{role}{n}", role, f"{role}{n}") for role in ("collector", "negotiator") for n in every[role]]
+    found += [Instance(f"had{n}", "had", f"negotiator{n}") for n in every["negotiator"]]
+    found += [Instance(f"{role}{n}", role, f"{role}{n}") for role in ("schedd", "gateway") for n in every[role]]
+    found += [Instance(name, "startd", name) for name in startds()]
     alone = ("journal", "registrar", "defrag", "rooster", "gangliad", "adstash")
     return [*found, *(Instance(role, role, role) for role in alone)]
+
+
+def startds() -> list[str]:
+    """Execution points with a user from the start."""
+    return [f"startd{n}" for n in range(1, numbers()["startd"] + 1)]
 
 
 def password_of(user: str, directory: Path, asking: str = "") -> str:
@@ -109,12 +133,27 @@ def password_of(user: str, directory: Path, asking: str = "") -> str:
     else:
         (directory / "redis_url").unlink(missing_ok=True)  # of an older release
     # What tells that all is there comes last.
-    keep(written, ",".join(f"amqp://{user}:{password}@{name}:5672/" for name in BROKERS))
+    keep(written, amqp_urls(user, password))
     return password
+
+
+def amqp_urls(user: str, password: str) -> str:
+    """Where this user finds the broker: one URL for each node."""
+    where = os.environ.get("ROOST_AMQP_URLS") or ",".join(f"amqp://{{user}}:{{password}}@{n}:5672/" for n in BROKERS)
+    return filled("ROOST_AMQP_URLS", where, user, password)
+
+
+def filled(name: str, where: str, user: str, password: str) -> str:
+    """A URL with this user's name and password in it. name: of the variable that may have given it."""
+    if where.count("{user}:{password}@") != where.count("://") or not where.count("://"):
+        sys.exit(f"prepare: {name}: want {{user}}:{{password}}@ in each URL, before its host")
+    return where.replace("{user}", user).replace("{password}", password)
 
 
 def redis_url(user: str, password: str, asking: str) -> str:
     """Where this user finds Redis."""
+    if where := os.environ.get("ROOST_REDIS_URLS"):
+        return filled("ROOST_REDIS_URLS", where, user, password)
     if not HA:
         return f"redis://{user}:{password}@redis:6379/0"
     hosts = ",".join(f"{name}:26379" for name in SENTINELS)
@@ -128,9 +167,16 @@ def keep(path: Path, text: str) -> None:
 
 
 def own_directory(path: Path) -> None:
-    """Have a directory be the daemons' account's, and nobody else's."""
-    os.chown(path, ROOST_UID, ROOST_GID)
+    """Have a directory be there, the daemons' account's, and nobody else's."""
+    path.mkdir(exist_ok=True)
+    give(path, ROOST_UID)
     path.chmod(0o700)
+
+
+def give(path: Path | int, owner: int) -> None:
+    """Have a file be of this account. Who is not root can not, and is the only account there."""
+    if os.geteuid() == 0:
+        os.chown(path, owner, owner)
 
 
 def consumer_passwords() -> dict[str, str]:
@@ -144,7 +190,7 @@ def consumer_passwords() -> dict[str, str]:
         written = KEYS / "consumers" / name
         password = urlsplit(written.read_text().partition(",")[0]).password if written.exists() else None
         found[name] = password or secrets.token_urlsafe(32)
-        keep(written, ",".join(f"amqp://{user}:{found[name]}@{broker}:5672/" for broker in BROKERS))
+        keep(written, amqp_urls(user, found[name]))
     return found
 
 
@@ -161,7 +207,7 @@ def write(path: Path, text: str, mode: int, owner: int = 0) -> None:
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
         os.fchmod(file.fileno(), mode)
-        os.fchown(file.fileno(), owner, owner)
+        give(file.fileno(), owner)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -214,18 +260,16 @@ def prepare_servers() -> tuple[str, str]:
     replication = secret(KEYS / "redis" / REPLICATION)
     write(KEYS / "sentinel" / "sentinel.conf", sentinel_configuration(watching, asking, talking), 0o444)
     write(KEYS / "redis" / "replication.conf", f"masteruser {REPLICATION}\nmasterauth {replication}\n", 0o444)
-    # Readable to whoever runs the brokers; only they have this volume.
-    write(KEYS / "rabbitmq" / "cookie", secret(KEYS / "rabbitmq" / "cookie.made"), 0o444)
     return server_users(replication, watching), asking
 
 
 def share_execute_directory() -> None:
     """The startds, which are not root, make the jobs' scratch directories in here."""
     EXECUTE.chmod(0o755)
-    for name in STARTDS:
+    for name in (*startds(), "more"):  # those of the service `startd`, of which there may be many, lie in `more`
         directory = EXECUTE / name
         directory.mkdir(exist_ok=True)
-        os.chown(directory, ROOST_UID, ROOST_GID)
+        give(directory, ROOST_UID)
         directory.chmod(0o755)
 
 
@@ -288,7 +332,7 @@ def certify(served: list[Instance]) -> str:
     outside = [host for host in (outside_host(),) if host]
 
     def certificate(service: str, more: list[str]) -> str:
-        hosts = [service, "localhost", "127.0.0.1", "::1", *more, *outside]
+        hosts = [PREFIX + service, "localhost", "127.0.0.1", "::1", *more, *outside]
         try:
             authority.ensure_server(service, hosts, time.time(), CERTIFICATE_DAYS)
         except (OSError, ValueError) as error:
@@ -313,7 +357,7 @@ def public_keys(gateways: list[Instance]) -> dict[str, str]:
         except (OSError, ValueError) as error:
             sys.exit(f"prepare: the key of {gateway.service}: {error}")
         for path in (private, public_file(private)):
-            os.chown(path, ROOST_UID, ROOST_GID)
+            give(path, ROOST_UID)
         found[f"{gateway.service}.pub"] = public_file(private).read_text()
     return found
 
@@ -353,10 +397,8 @@ def _lines(knobs: dict[str, object]) -> str:
 def prepare_registrar(registrar: Instance, administrator: str) -> None:
     """What it reaches the broker's administration with, and whom it lets in from the start: it sees digests of join
     tokens only."""
-    keep(
-        registrar.directory / "broker_api",
-        ",".join(f"http://{ADMINISTRATOR}:{administrator}@{name}:15672" for name in BROKERS),
-    )
+    where = os.environ.get("ROOST_BROKER_API") or ",".join(f"http://{{user}}:{{password}}@{n}:15672" for n in BROKERS)
+    keep(registrar.directory / "broker_api", filled("ROOST_BROKER_API", where, ADMINISTRATOR, administrator))
     token = KEYS / JOIN / "join_token"
     if not token.exists():
         write(token, secrets.token_urlsafe(32), 0o400, ROOST_UID)
@@ -394,13 +436,19 @@ def prepare_daemons(asking: str = "") -> dict[str, str]:
 
 
 def main() -> None:
-    check_docker_group()
-    share_execute_directory()
+    if startds():
+        check_docker_group()
+        share_execute_directory()
     more, asking = prepare_servers() if HA else ("", "")
     passwords = prepare_daemons(asking)
     users = redis_users(passwords | {acl.LOADER: loader_password(asking)})
     write(KEYS / "redis" / "users.acl", users + more, 0o444)
-    declared = definitions(VHOST, passwords, clustered=HA, consumers=consumer_passwords())
+    if several := amqp_urls("a", "b").count("://") > 1:
+        # Readable to whoever runs the brokers; only they have this volume.
+        write(KEYS / "rabbitmq" / "cookie", secret(KEYS / "rabbitmq" / "cookie.made"), 0o444)
+    enrolling = () if startds() else ("startd",)
+    consumers = consumer_passwords()
+    declared = definitions(VHOST, passwords, clustered=several, consumers=consumers, enrolling=enrolling)
     write(KEYS / "rabbitmq" / "definitions.json", json.dumps(declared, indent=1), 0o444)
 
 

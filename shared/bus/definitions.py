@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -354,15 +354,17 @@ def definitions(
     *,
     clustered: bool = False,
     consumers: Mapping[str, str] = MappingProxyType({}),
+    enrolling: Collection[str] = (),
 ) -> dict[str, Any]:
     """What RabbitMQ loads at its start (`load_definitions`). passwords: by user, of the administrator and for every
     role: of the role, for all of its daemons, or of its daemons (`user_of`); where there are some of daemons and none
     of the role, nobody can log in as the role. Raises ValueError for one that lacks. clustered: the daemons' URLs name
-    several nodes. consumers: passwords of those who read events, by name."""
+    several nodes. consumers: passwords of those who read events, by name. enrolling: roles whose daemons may all come
+    in by the registrar."""
     daemons = {user: password for user, password in passwords.items() if user != ADMINISTRATOR and password}
     has = {split_user(user)[0] for user in daemons}
     users = (*ROLES, ADMINISTRATOR)
-    lacking = [user for user in users if not passwords.get(user) and user not in (*has, *OPTIONAL_ROLES)]
+    lacking = [user for user in users if not passwords.get(user) and user not in (*has, *OPTIONAL_ROLES, *enrolling)]
     if lacking:
         raise ValueError(f"no password for {', '.join(lacking)}: set {', '.join(map(_variable, lacking))}")
     made = _daemons(vhost, daemons)
