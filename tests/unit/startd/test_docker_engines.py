@@ -26,7 +26,7 @@ from services.startd.exec.docker.engines import (
     read_podman_facts,
     unusable,
 )
-from services.startd.exec.docker.launcher import put_limits
+from services.startd.exec.docker.granted import put_limits
 from services.startd.exec.docker.plan import BadDockerSetting
 from services.startd.exec.docker.usage import group_of
 from services.startd.isolation import host_capabilities

@@ -3,8 +3,6 @@
 A container's name follows from the run's, so a restarted startd finds what it started. A warm start costs three
 requests (create, attach, start) and an end none: the engine's events tell of it. Only where a container ended oddly, or
 events were missed, it is looked at.
-
-Longer than most modules: one run's start, signals and removal stand on the same few fields.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import signal
 import ssl
 import time
@@ -22,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from services.startd.core.run.failures import Fault, Health, RunFailed
-from services.startd.core.run.job_launch import CREDENTIALS, Finished, Launch, Measured, Started
+from services.startd.core.run.failures import Fault, RunFailed
+from services.startd.core.run.job_launch import Finished, Launch, Measured, Started
 from services.startd.exec.api import LOOPBACK, Launcher, LauncherHost, LauncherKind
 from services.startd.exec.docker import container_run, usage
 from services.startd.exec.docker.container_run import ContainerRun, ExitReader, container_name
@@ -40,7 +37,9 @@ from services.startd.exec.docker.engine import (
     pause_or_unpause,
     ready,
 )
-from services.startd.exec.docker.engines import addresses, container_user, engine_attributes, path_of, unusable
+from services.startd.exec.docker.engine_health import EngineHealth
+from services.startd.exec.docker.engines import container_user, path_of
+from services.startd.exec.docker.granted import give, own_limits, put_limits, read_profiles
 from services.startd.exec.docker.image_cache import EngineFull, ImageCache
 from services.startd.exec.docker.orphan_watcher import OrphanWatcher
 from services.startd.exec.docker.plan import (
@@ -50,9 +49,7 @@ from services.startd.exec.docker.plan import (
     BadRequest,
     ContainerPlan,
     DockerSettings,
-    Limits,
     choose_docker,
-    docker_attributes,
     gateway_of,
     host_ports,
     make_plan,
@@ -64,7 +61,6 @@ from services.startd.exec.docker.streams import Outputs, Streams
 from services.startd.exec.job_session import JobSession
 from services.startd.exec.process_tree import measure_tree
 from services.startd.forkserver import processes
-from services.startd.isolation.host_capabilities import threads
 from shared.classad import ClassAd
 from shared.messages.visits import Wish
 
@@ -78,14 +74,9 @@ REMOVE_AGAIN_S = (0.5, 2.0, 5.0)
 GATEWAY_S = 300.0
 #: Labels that tell a later life where the output goes.
 _OUT_LABEL, _ERR_LABEL = "roost.stdout", "roost.stderr"
-_TEST_RUN = "test of the engine"
-#: In the startd's own folder: the address of the engine that has its containers.
-_USED = "docker.address"
 
 
 class DockerLauncher(Launcher):
-    """`health` tells whether the engine can be used, `version` what it is."""
-
     processes_are = "of-an-engine"
     sampled_from_s = 0.25
 
@@ -95,11 +86,10 @@ class DockerLauncher(Launcher):
         self.rules = self._settings()
         rules, execute = self.rules, host.context.execute
         self.execute = execute
-        self.health = Health()
-        self.missing_networks: set[str] = set()
         self._gateways: dict[str, tuple[str, float]] = {}  # by network: its address, and until when that is believed
         self._watcher = OrphanWatcher(self.startd, host.folder, host.orphan_s)
-        self._engine = Engine(self._addresses, self._on_event, self._on_heard)
+        self._engine = Engine(lambda: self._health.addresses(), self._on_event, self._on_heard)
+        self._health = EngineHealth(host, self.startd, self._engine, lambda: self.rules, self._remove_strangers)
         self._exits = ExitReader(self._engine)
         self._runs: dict[str, ContainerRun] = {}
         self._plans: dict[str, ContainerPlan] = {}
@@ -107,10 +97,6 @@ class DockerLauncher(Launcher):
         self._images.adopt(size=rules.cached_images, pull_silence_s=rules.pull_silence)
         self._files = ThreadPoolExecutor(4, thread_name_prefix="docker-files")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._uneasy = asyncio.Event()
-        self._strangers_removed = False
-        self._tested = False
-        self._shown: Mapping[str, object] = {}
 
     # ---------------------------------------------------------------- the engine
 
@@ -122,111 +108,21 @@ class DockerLauncher(Launcher):
     def reread(self) -> None:
         self.rules = self._settings()
         self._images.adopt(size=self.rules.cached_images, pull_silence_s=self.rules.pull_silence)
-        self._uneasy.set()
+        self._health.look_again()
 
     def attributes(self, jobs: Sequence[ClassAd]) -> Mapping[str, object]:
-        """HasDocker and what goes with it (DKR-01, DKR-05, DKR-10)."""
-        if not self.rules.enabled:
-            return {"HasDocker": False}
-        if self.health.reason:
-            return {"HasDocker": False, "DockerOfflineReason": self.health.reason[:1000]}
-        found = {"HasDocker": True, "HasContainer": True, "HasDockerURL": True}
-        return found | engine_attributes(self._engine.facts) | docker_attributes(self.rules, self.missing_networks)
+        return self._health.attributes()
 
     async def watch(self) -> None:
         """The engine is probed at the start, regularly, and when one that does not work is to be tried again."""
-        clock = self.host.context.clock
-        due = clock.monotonic()
-        while True:
-            now = clock.monotonic()
-            if self.health.reason:
-                due = self.health.until
-            if self.rules.enabled and now >= due:
-                await self.probe()
-                now = clock.monotonic()
-                due = now + self.health.wait_s(now, self.rules.probe)
-            self._tell()
-            await self.wait_for_trouble(max(0.0, due - now) if self.rules.enabled else self.rules.probe)
-
-    def _tell(self) -> None:
-        """The pool, if the slots' ads say something else now."""
-        now = self.attributes(())
-        if now != self._shown:
-            self._shown = now
-            reason = now.get("DockerOfflineReason", "")
-            facts = {
-                "version": now.get("DockerVersion", ""),
-                "rootless": now.get("DockerRootless", False),
-                "lacks_limits": now.get("DockerLacksLimits", ""),
-            }
-            self.host.context.log.info("docker", **facts, address=self._engine.address, reason=reason)
-            self.host.changed()
-
-    async def probe(self) -> bool:
-        """Whether the engine can be used: it answers, and a test container runs."""
-        engine = self._engine
-        try:
-            facts = await engine.look()
-            if why := unusable(
-                facts, engine.address, os.getuid(), engine.owner(), self.rules.user, self.rules.processes
-            ):
-                self._broke(why)
-                return False
-            await asyncio.to_thread(self._remember)
-            engine.listen()
-            if not self._strangers_removed:
-                await engine.ask(self._remove_strangers)
-                self._strangers_removed = True
-            if self.rules.test and (not self._tested or self.health.reason):
-                await self._test()
-            if self.missing_networks:
-                there = await engine.ask(lambda api: {one["Name"] for one in api.networks()})
-                self.missing_networks -= there
-        except (EngineAway, EngineRefused) as error:
-            self._broke(str(error))
-            return False
-        self.health.passed()
-        return True
-
-    # Where an engine is looked for, the startd goes back to the one that has its containers, whatever others there are
-    # when it starts again.
-
-    def _addresses(self) -> tuple[str, ...]:
-        used = ""
-        with contextlib.suppress(OSError):
-            used = (self.host.folder / _USED).read_text().strip()
-        if used and not os.path.exists(path_of(used)):
-            used = ""
-        return addresses(self.rules.host, os.environ, os.getuid(), used)
-
-    def _remember(self) -> None:
-        if path_of(self._engine.address):
-            with contextlib.suppress(OSError):
-                (self.host.folder / _USED).write_text(self._engine.address)
-
-    async def _test(self) -> None:
-        """Raises EngineAway, Refused."""
-        labels = {STARTD_LABEL: self.startd, RUN_LABEL: _TEST_RUN}
-        await self._engine.test(labels, container_name(f"{self.startd} {_TEST_RUN}"))
-        self._tested = True
-
-    async def wait_for_trouble(self, timeout_s: float) -> None:
-        """Return when something has changed about the engine, at the latest after timeout_s."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._uneasy.wait()
-        self._uneasy.clear()
-
-    def _broke(self, why: str) -> None:
-        self.health.broke(why, time.monotonic())
-        self._uneasy.set()
+        await self._health.watch()
 
     def _on_heard(self, news: tuple[bool, str]) -> None:
         """Events are heard from now on, or no more: what ended meanwhile is looked at."""
         listening, why = news
         self._images.changed()
         if not listening:
-            self._broke(why)
+            self._health.broke(why)
         for run in self._runs.values():
             run.fresh = False
             run.missed |= not listening
@@ -282,7 +178,7 @@ class DockerLauncher(Launcher):
             there = {one.get("Labels", {}).get(RUN_LABEL, ""): one for one in found}
             runs = {run for run in runs if run in there and there[run].get("State") != "created"}
         except (EngineAway, EngineRefused) as error:
-            self._broke(str(error))
+            self._health.broke(str(error))
             there = {}
         for name in runs:
             one = there.get(name, {})
@@ -292,7 +188,7 @@ class DockerLauncher(Launcher):
 
     async def _watch(self) -> None:
         with contextlib.suppress(OSError):  # no process to be had: the next startd clears up, if one comes
-            await asyncio.to_thread(self._watcher.watch, self._engine.address or self._addresses()[0])
+            await asyncio.to_thread(self._watcher.watch, self._engine.address or self._health.addresses()[0])
 
     def _user(self, launch: Launch) -> tuple[str, list[str]]:
         engine = self._engine
@@ -329,10 +225,7 @@ class DockerLauncher(Launcher):
         return found
 
     async def prepare(self, launch: Launch) -> None:
-        if not self.rules.enabled:
-            raise Fault.ENGINE_AWAY.failure("this machine runs no Docker jobs: ROOST_DOCKER is false")
-        if self.health.reason and (time.monotonic() < self.health.until or not await self.probe()):
-            raise Fault.ENGINE_AWAY.failure(f"the Docker engine can not be used: {self.health.reason}")
+        await self._health.check()
         plan = await self._plan(launch)
         image_id = await self._have_image(launch.image, plan.pull)
         self._plans[launch.run] = replace(plan, image_id=image_id)
@@ -345,13 +238,13 @@ class DockerLauncher(Launcher):
         user, groups = self._user(launch)
         try:
             plan = make_plan(
-                launch, self.rules, self.startd, str(outside), user, groups, facts=engine.facts, limits=_own_limits()
+                launch, self.rules, self.startd, str(outside), user, groups, facts=engine.facts, limits=own_limits()
             )
         except BadRequest as error:
             raise Fault.NO_SUCH_REQUEST.failure(str(error)) from error
         plan.body["Labels"] |= {_OUT_LABEL: launch.stdout, _ERR_LABEL: launch.stderr}
         try:
-            await asyncio.to_thread(_read_profiles, plan.body["HostConfig"])
+            await asyncio.to_thread(read_profiles, plan.body["HostConfig"])
         except OSError as error:
             raise Fault.VOLUME_MISSING.failure(f"DOCKER_EXTRA_ARGUMENTS: {error}") from error
         if engine.facts.podman and not self.rules.execute_on_host:
@@ -359,7 +252,7 @@ class DockerLauncher(Launcher):
             for mount in plan.body["HostConfig"]["Mounts"]:
                 if mount["Type"] == "bind" and not await asyncio.to_thread(os.path.exists, mount["Source"]):
                     message = f"the container can not be made: there is no directory {mount['Source']}"
-                    self._broke(message)
+                    self._health.broke(message)
                     raise Fault.VOLUME_MISSING.failure(message)
         return plan
 
@@ -368,9 +261,9 @@ class DockerLauncher(Launcher):
         try:
             return await self._images.have(image, policy)
         except EngineAway as error:
-            raise self._away(error) from error
+            raise self._health.away(error) from error
         except EngineFull as error:
-            raise self._full(str(error)) from error
+            raise self._health.full(str(error)) from error
 
     def _images_in_use(self) -> set[str]:
         waiting = {str(plan.body["Image"]) for plan in self._plans.values()}
@@ -393,11 +286,11 @@ class DockerLauncher(Launcher):
             await self._watch()
             if launch.lease_s is not None:
                 self.lease({launch.run: launch.lease_s})
-            await asyncio.to_thread(_give, launch.scratch, str(plan.body.get("User", "")))
+            await asyncio.to_thread(give, launch.scratch, str(plan.body.get("User", "")))
             await self._start(launch, run, plan)
         except EngineAway as error:
             await self.forget(launch.run)
-            raise self._away(error) from error
+            raise self._health.away(error) from error
         except RunFailed:
             await self.forget(launch.run)
             raise
@@ -428,14 +321,14 @@ class DockerLauncher(Launcher):
             message = f"the container does not start: {error}"
             if kind is EngineErrorKind.NO_PROGRAM:
                 raise Fault.NO_PROGRAM_IN_IMAGE.failure(message) from error
-            raise await self._judge(kind, error, message, launch.network) from error
+            raise await self._health.judge(kind, error, message, launch.network) from error
         except EngineAway as error:
             # It may have started: who asks when the engine is back learns whether it has. To give it up now would have
             # the job run twice.
             run.fresh = False
-            self._broke(str(error))
+            self._health.broke(str(error))
         else:
-            self.health.proved()
+            self._health.proved()
             if run.events.bad_output:  # so soon that there was no container to kill
                 self._background(self.kill(launch.run))
 
@@ -446,7 +339,9 @@ class DockerLauncher(Launcher):
         try:
             seen = await self._engine.ask(lambda api: all(has_file(api, run.container, f"{inside}/{n}") for n in names))
         except EngineRefused as error:
-            raise await self._judge(EngineErrorKind.OTHER, error, f"the container's files: {error}", "") from error
+            raise await self._health.judge(
+                EngineErrorKind.OTHER, error, f"the container's files: {error}", ""
+            ) from error
         if not seen:
             raise Fault.NO_CREDENTIALS.failure(
                 "credentials can not be delivered into the container: the engine does not see the file system in "
@@ -462,7 +357,7 @@ class DockerLauncher(Launcher):
             await asyncio.to_thread(put_limits, await self._engine.ask(lambda api: ready(api, run.container)), rlimits)
         except (OSError, ValueError) as error:
             message = f"the job's number of processes can not be limited: {error}"
-            self._broke(message)
+            self._health.broke(message)
             raise Fault.ENGINE_AWAY.failure(message) from error
 
     async def _create(self, name: str, launch: Launch, run: ContainerRun, plan: ContainerPlan) -> None:
@@ -490,34 +385,7 @@ class DockerLauncher(Launcher):
                     raise Fault.NO_IMAGE.failure(f"image {launch.image} can not be had: {error}") from error
                 else:
                     message = f"the container can not be made: {error}"
-                    raise await self._judge(kind, error, message, launch.network) from error
-
-    async def _judge(self, kind: EngineErrorKind, error: EngineRefused, message: str, network: str) -> RunFailed:
-        """The failure that an error of the engine means. One that does not say whose fault it is, is the job's if the
-        test container runs."""
-        if kind is EngineErrorKind.DISK_FULL:
-            return self._full(error.message)
-        if kind is EngineErrorKind.NO_VOLUME:
-            self._broke(message)
-            return Fault.VOLUME_MISSING.failure(message)
-        if kind is EngineErrorKind.NO_NETWORK:
-            self.missing_networks.add(network)
-            self._uneasy.set()
-            return Fault.NETWORK_MISSING.failure(message)
-        try:
-            await self._test()
-        except (EngineAway, EngineRefused) as worse:
-            self._broke(f"{message}; {worse}")
-            return Fault.ENGINE_AWAY.failure(f"{message}; nor does a container without a job: {worse}")
-        return Fault.CONTAINER_REFUSED.failure(message)
-
-    def _away(self, error: EngineAway) -> RunFailed:
-        self._broke(str(error))
-        return Fault.ENGINE_AWAY.failure(f"the Docker engine went away: {error}")
-
-    def _full(self, why: str) -> RunFailed:
-        self._broke(why)
-        return Fault.ENGINE_FULL.failure(f"the Docker engine has no room: {why}")
+                    raise await self._health.judge(kind, error, message, launch.network) from error
 
     async def _attach(self, launch: Launch, run: ContainerRun) -> Streams | None:
         """Connect files to the container's streams, where the engine's connection can be shared with the loop."""
@@ -543,7 +411,7 @@ class DockerLauncher(Launcher):
             outputs.close()
             if isinstance(error, EngineAway):
                 raise
-            raise await self._judge(
+            raise await self._health.judge(
                 EngineErrorKind.OTHER, error, f"the container has no streams: {error}", ""
             ) from error
         if isinstance(getattr(attached, "_sock", attached), ssl.SSLSocket):
@@ -591,7 +459,7 @@ class DockerLauncher(Launcher):
             try:
                 end = await self._exits.of(run, known)
             except EngineAway as error:
-                self._broke(str(error))
+                self._health.broke(str(error))
                 end = None
             if end is not None:
                 return end
@@ -647,7 +515,7 @@ class DockerLauncher(Launcher):
         except EngineRefused:
             known.events.sent -= number > 0
         except EngineAway as error:
-            self._broke(str(error))
+            self._health.broke(str(error))
 
     async def measure(self, run: str) -> Measured:
         known = self._runs.get(run)
@@ -700,7 +568,7 @@ class DockerLauncher(Launcher):
                 break
             if delay is not None:
                 await asyncio.sleep(delay)
-        self._strangers_removed = False  # the next probe that succeeds removes it
+        self._health.strangers_left = True  # the next probe that succeeds removes it
 
     async def stop(self) -> None:
         for run in self._runs.values():
@@ -726,57 +594,6 @@ def _paths(launch: Launch) -> tuple[str, str, str]:
 def _close(fd: int | None) -> None:
     if fd is not None:
         os.close(fd)
-
-
-def _give(scratch: Path, user: str) -> None:
-    """The scratch directory to the job's user, where we may give it away."""
-    if os.getuid() != 0:
-        return
-    uid, _, gid = user.partition(":")
-    if not uid.isdigit() or not gid.isdigit():
-        return
-    owner = int(uid), int(gid)
-    for folder, folders, files in os.walk(scratch):
-        if folder == str(scratch) and CREDENTIALS in folders:
-            folders.remove(CREDENTIALS)  # the startd's own: the job may put nothing there
-        for name in (*folders, *files):
-            os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
-    os.chown(scratch, *owner)
-
-
-def put_limits(pid: int, rlimits: Mapping[str, int]) -> None:
-    """On a process of this account, by their names without RLIMIT_; never more than it has. Raises OSError."""
-    for name, most in rlimits.items():
-        which = getattr(resource, f"RLIMIT_{name.upper()}")
-        has = resource.prlimit(pid, which)[1]
-        least = most if has < 0 else min(most, has)
-        resource.prlimit(pid, which, (least, least))
-
-
-def _own_limits() -> Limits:
-    """No more than Podman takes for as many as there can be: it gives itself no more, and so no container either."""
-    files, processes = (resource.getrlimit(what)[1] for what in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
-    try:
-        pids = int(Path("/proc/sys/kernel/pid_max").read_text())
-    except (OSError, ValueError):
-        pids = 1 << 15
-    return Limits(_finite(files, 1 << 20), _finite(processes, pids), threads())
-
-
-def _finite(limit: int, most: int) -> int:
-    return most if limit < 0 else min(limit, most)
-
-
-def _read_profiles(host: dict[str, Any]) -> None:
-    """The engine takes a seccomp profile itself, not its file's name. Raises OSError."""
-    options = []
-    for option in host.get("SecurityOpt") or []:
-        name, _, value = option.partition("=")
-        if name == "seccomp" and value.startswith("/"):
-            option = f"seccomp={Path(value).read_text()}"
-        options.append(option)
-    if options:
-        host["SecurityOpt"] = options
 
 
 DOCKER = LauncherKind(
