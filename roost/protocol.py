@@ -420,8 +420,17 @@ def import_jobs(
 
 
 def act(action: str, ids: Sequence[str], constraint: str, reason: str, schedd: str) -> Plan[dict[str, str]]:
-    body = {"action": action, "ids": list(ids), "constraint": constraint, "reason": reason}
-    return dict((yield call("POST", "/v1/jobs/action", {"schedd": schedd}, body)))
+    body = {"action": action, "ids": list(ids), "constraint": constraint, "reason": reason, "ranges": True}
+    outcomes: dict[str, str] = {}
+    for jobs, outcome in (yield call("POST", "/v1/jobs/action", {"schedd": schedd}, body)).items():
+        first, dash, last = jobs.partition("-")
+        if not dash:
+            outcomes.setdefault(jobs, outcome)
+            continue
+        cluster, _, proc = first.partition(".")
+        for number in range(int(proc), int(last.partition(".")[2]) + 1):
+            outcomes.setdefault(f"{cluster}.{number}", outcome)
+    return outcomes
 
 
 def rerun(job_id: str, schedd: str) -> Plan[str]:

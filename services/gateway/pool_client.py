@@ -389,9 +389,11 @@ class PoolClient:
         finally:
             asked.cancel()
 
-    async def act(self, schedds: Sequence[Schedd], order: ActOnJobs) -> AsyncIterator[dict[str, str]]:
+    async def act(
+        self, schedds: Sequence[Schedd], order: ActOnJobs, *, ranges: bool = False
+    ) -> AsyncIterator[dict[str, str]]:
         """What became of each job, part by part and schedd by schedd; in the end the ids that no schedd knows. At least
-        one part comes."""
+        one part comes. ranges: jobs that follow each other may have one key ("12.0-12.4999")."""
         known: set[str] = set()
         unknown: dict[str, str] = {}
         for schedd in schedds:
@@ -400,9 +402,12 @@ class PoolClient:
                 part = order.model_copy(update={"after": after, "limit": ACT_PAGE, "ranges": True})
                 answer = await self.ask(schedd.inbox, part, Acted, timeout=60.0)
                 results = dict(answer.results)
-                for outcome, ranges in answer.ranges.items():
-                    for cluster, first, last in ranges:
-                        results.update((f"{cluster}.{proc}", outcome) for proc in range(first, last + 1))
+                for outcome, rows in answer.ranges.items():
+                    for cluster, first, last in rows:
+                        if ranges and last > first:
+                            results[f"{cluster}.{first}-{cluster}.{last}"] = outcome
+                        else:
+                            results.update((f"{cluster}.{proc}", outcome) for proc in range(first, last + 1))
                 unknown.update((job, text) for job, text in results.items() if text == "not-found")
                 told = {job: text for job, text in results.items() if text != "not-found" and job not in known}
                 known.update(told)

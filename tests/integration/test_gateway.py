@@ -292,6 +292,18 @@ def test_names_of_lines_in_a_log_are_not_made_up(pool, tokens):
     assert "\x1b" not in log.read_text()
 
 
+def test_what_becomes_of_many_jobs_may_be_told_by_ranges(pool):
+    with pool.client() as client:
+        cluster = client.submit(job(), [ClassAd({"Args": str(number)}) for number in range(60)], spool=False)
+        first, last = (f"{cluster.cluster}.{proc}" for proc in (0, 59))
+        each = {f"{cluster.cluster}.{proc}": "done" for proc in range(60)}
+        order = {"action": "release", "ids": [str(cluster.cluster), "999999"], "ranges": True}
+        assert pool.ask("POST", "/v1/jobs/action", body=order)[2] == {f"{first}-{last}": "done", "999999": "not-found"}
+        order = {"action": "hold", "ids": [str(cluster.cluster)]}
+        assert pool.ask("POST", "/v1/jobs/action", body=order)[2] == each
+        assert client.act("remove", [str(cluster.cluster)]) == each
+
+
 def test_nobody_acts_on_the_jobs_of_others_but_administrators(pool, tokens):
     alices, bobs = (pool.client(token(pool, "WRITE", user)) for user in ("alice@elsewhere", "bob@elsewhere"))
     with alices, bobs, pool.client() as admin:

@@ -67,6 +67,9 @@ class Chosen(BaseModel):
 class JobAction(Chosen):
     action: Literal["remove", "remove-force", "hold", "release", "vacate", "vacate-fast", "suspend", "continue"]
     reason: str = Field(default="", max_length=10_000, description="shown with the job")
+    ranges: bool = Field(
+        default=False, description='the answer may tell of many jobs that follow each other at once: "12.0-12.4999"'
+    )
 
 
 class JobEdit(Chosen):
@@ -219,11 +222,11 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         note(cluster=answer.cluster)
         return {"cluster": answer.cluster, "first_proc": answer.first_proc, "count": answer.count, "schedd": found.name}
 
-    async def carry_out(chosen: Chosen, schedd: str, message: ActOnJobs) -> Response:
+    async def carry_out(chosen: Chosen, schedd: str, message: ActOnJobs, *, ranges: bool = False) -> Response:
         if not chosen.ids and not chosen.constraint:
             raise HTTPException(400, "name jobs by ids, or by a constraint (constraint=true means all)")
         asked_of = await context.pool.who_knows(chosen.ids, schedd)
-        parts = context.pool.act(asked_of, message)
+        parts = context.pool.act(asked_of, message, ranges=ranges)
         first = await anext(parts)  # what is wrong with the question is told with its status
         return StreamingResponse(results_as_json(first, parts), media_type="application/json")
 
@@ -235,7 +238,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         comes as it is known; where it breaks off, what it tells is done, and the same may be asked again."""
         note(**asked.model_dump(), schedd=schedd)
         message = ActOnJobs.model_validate({**asked.model_dump(), "user": identity.user, "admin": identity.admin})
-        return await carry_out(asked, schedd, message)
+        return await carry_out(asked, schedd, message, ranges=asked.ranges)
 
     @app.post("/v1/jobs/edit", responses=ACTED, tags=["jobs"])
     async def edit(
