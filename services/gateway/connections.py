@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from services.gateway.core import peer_certificate
 from services.gateway.core.host_check import ANY, HostNames
-from services.gateway.core.http_framing import Framing, Head, Refusal
+from services.gateway.core.http_framing import MAX_HEAD, Framing, Head, Refusal
 from services.gateway.core.limits import ConcurrencyLimit
 from services.gateway.core.peer_certificate import PEER_CERTIFICATE
 
@@ -275,6 +275,8 @@ class Connection(H11Protocol):
         self.address = ""
         self._refused = False
         self._framing = Framing(self._check)
+        # The framing bounds a head. h11's own bound is a fourth of that, and holds only where a head comes in pieces.
+        self.conn = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         now = connections.monotonic()
         self._heard = now  # the last byte
         self._idle = now  # the last answer's end, or the beginning

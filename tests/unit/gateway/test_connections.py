@@ -178,6 +178,16 @@ async def test_what_can_not_be_read_is_answered_and_the_answer_arrives(said, sta
     assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
+@pytest.mark.parametrize(("more", "status"), [(40_000, 200), (60_000, 431)])
+async def test_a_head_that_comes_in_pieces_may_be_as_long_as_one_that_comes_at_once(more, status):
+    async with serving() as (connections, _, connect, _):
+        first = b"GET /" + b"x" * 20_000
+        reader, writer = await connect(first)
+        await eventually(lambda: [len(one._framing._line) for one in connections._open] == [len(first)])
+        writer.write(b"x" * more + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await ended(reader)).startswith(f"HTTP/1.1 {status} ".encode())
+
+
 async def test_nonsense_in_the_middle_of_an_answer_ends_it(caplog):
     async with serving() as (connections, _, connect, _):
         head = b"POST /silence HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
