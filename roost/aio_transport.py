@@ -110,6 +110,12 @@ async def _one_by_one(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
         yield one
 
 
+def _hang_up(asking: asyncio.Future[aiohttp.ClientResponse]) -> None:
+    """Nobody takes this answer."""
+    if not asking.cancelled() and asking.exception() is None:
+        asking.result().close()
+
+
 class _Answer:
     """`async with` it: an answer that is no refusal. Who is told to come later does, for a while."""
 
@@ -153,17 +159,21 @@ class _Answer:
         for _ in transport.gateways:
             used = transport.url
             asking = asyncio.ensure_future(self._ask(used))
+            taken = False
             try:
                 another = await self._another(asking, used)
                 if not another:
+                    taken = True
                     return await asking
                 if transport.url == used:
                     transport.url = another
                 if self._bundle is not None:
                     raise TimeoutError("the gateway does not answer; another one does")
             finally:
-                asking.cancel()
-                await asyncio.gather(asking, return_exceptions=True)
+                if not taken:  # there may be an answer by now: whoever waited was cancelled, or has gone elsewhere
+                    asking.cancel()
+                    asking.add_done_callback(_hang_up)
+                    await asyncio.gather(asking, return_exceptions=True)
         return await self._ask(transport.url)
 
     async def _another(self, asking: asyncio.Future[aiohttp.ClientResponse], used: str) -> str:
