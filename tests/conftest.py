@@ -158,9 +158,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return Scheduling(config, log)
 
 
+def _configuration() -> dict[str, str | None]:
+    return {name: os.environ.get(name) for name in ("ROOST_CONFIG", "CONDOR_CONFIG")}
+
+
+CONFIGURATION = _configuration()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Take the compose pool down after the last test that uses it: it works as long as it is there, for nobody."""
+    """Take the compose pool down after the last test that uses it: it works as long as it is there, for nobody. And see
+    that the next test's pools read their own files."""
+    _take_down_compose(item)
+    if (left := _configuration()) != CONFIGURATION:
+        for name, path in CONFIGURATION.items():
+            os.environ.pop(name, None)
+            if path is not None:
+                os.environ[name] = path
+        pytest.fail(f"the test left {left} in the environment, for all later tests of this process", pytrace=False)
+
+
+def _take_down_compose(item: pytest.Item) -> None:
     if "compose_pool" not in getattr(item, "fixturenames", ()):
         return
     done = item.config.stash.setdefault(COMPOSE_DONE, set())

@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests import warm
-from tests.waiting import PATIENCE_S, stretch, too_long
+from tests.waiting import PATIENCE_S, stretch, too_long, wait_until
 
 LEASH = Path(__file__).with_name("leash.py")
 START_TIMEOUT_S = 90.0
@@ -44,6 +44,8 @@ HELD_PORTS = 64
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
 LOG_TAIL_BYTES = 4000
+#: States of threads that run no more: stopped, traced, a zombie, dead.
+STILL = frozenset("TtZX")
 
 
 class ServerError(RuntimeError):
@@ -97,6 +99,17 @@ def answers(port: int, send: bytes, expect: bytes) -> bool:
             return connection.recv(len(expect)) == expect
     except OSError:
         return False
+
+
+def states_of(group: int) -> Iterator[str]:
+    """The state of each thread of a process group, a letter as in /proc/PID/stat."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # one that ended meanwhile
+            if os.getpgid(int(process)) != group:
+                continue
+            for thread in Path("/proc", process, "task").iterdir():
+                with contextlib.suppress(OSError):
+                    yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 class Leashed:
@@ -181,8 +194,9 @@ class Leashed:
         self.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: alive to the kernel, silent to everybody else."""
+        """SIGSTOP: alive to the kernel, silent to everybody else. Returns when none of its threads runs any more."""
         self.signal(signal.SIGSTOP)
+        wait_until(lambda: STILL.issuperset(states_of(self.pid)), what=f"{self.pid} to stop")
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)

@@ -36,15 +36,23 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def test_a_test_that_leaves_a_task_running_fails(tmp_path):
+def test_a_test_that_leaves_a_task_running_or_a_configuration_set_fails(tmp_path):
     done = run_pytest(
         tmp_path,
-        "import asyncio\n"
+        "import asyncio, os\n"
         "kept = []\n"
         "async def test_it():\n"
-        "    kept.append(asyncio.create_task(asyncio.sleep(60), name='forgotten'))\n",
+        "    kept.append(asyncio.create_task(asyncio.sleep(60), name='forgotten'))\n"
+        "def test_another():\n"
+        "    os.environ['CONDOR_CONFIG'] = '/nowhere'\n"
+        "def test_a_third():\n"
+        "    assert os.environ.get('CONDOR_CONFIG') != '/nowhere'\n",
+        "-p",
+        "no:randomly",
     )
     assert done.returncode == 1
+    assert "3 passed, 2 errors" in done.stdout
+    assert "'CONDOR_CONFIG': '/nowhere'} in the environment" in done.stdout
     assert "left 1 asyncio task(s) running" in done.stdout
     assert "forgotten" in done.stdout
 

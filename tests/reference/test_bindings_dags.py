@@ -13,11 +13,10 @@ pytestmark = pytest.mark.reference
 
 
 @pytest.fixture(scope="module")
-def theirs():
-    import htcondor2
+def theirs(reference):  # which keeps what the module does to the environment from all later tests
     import htcondor2.dags
 
-    return htcondor2.dags, htcondor2.Submit
+    return htcondor2.dags, reference.htcondor.Submit
 
 
 def chain(dags, submit):

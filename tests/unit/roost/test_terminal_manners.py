@@ -18,6 +18,8 @@ from roost.cli.top_screen import View, screen
 from shared.classad import ClassAd
 
 RED = "\x1b[31m"
+#: Ends what is shown: the kernel hands it over in pieces.
+END = "\0"
 
 
 class Terminal:
@@ -29,8 +31,12 @@ class Terminal:
         self.stream = os.fdopen(theirs, "w")
 
     def shown(self):
+        self.stream.write(END)
         self.stream.flush()
-        return os.read(self._ours, 65536).decode()
+        text = ""
+        while not text.endswith(END):
+            text += os.read(self._ours, 65536).decode()
+        return text.removesuffix(END)
 
     def close(self):
         self.stream.close()
