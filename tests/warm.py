@@ -18,7 +18,7 @@ import contextlib
 import gc
 import importlib
 import io
-import json
+import marshal
 import os
 import pkgutil
 import runpy
@@ -46,6 +46,41 @@ EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "GLIBC_
 SHARED = "ROOST_TEST_WARM"
 OURS = ("services", "roost", "shared", "bench")
 _STANDARD = 3
+#: The command `roost` for shells and other programs: hands its surroundings and files to the process that is forked for
+#: it, passes signals on, and ends as that does. Where something else is set early, a fresh interpreter takes over.
+PROGRAM = """\
+#!{python} -IS
+import marshal, os, signal, sys
+import _socket
+
+env = dict(os.environ)
+early = {{name: text for name, text in env.items() if name.startswith({early!r}) and name != "PYTHONPATH"}}
+try:
+    server = _socket.socket(_socket.AF_UNIX)
+    server.connect({socket!r})
+except OSError:
+    early = None
+if early != {surroundings!r} or env.get("PYTHONPATH", "") not in ("", {root!r}):
+    os.execv({python!r}, [{python!r}, "-m", "roost", *sys.argv[1:]])
+umask = os.umask(0)
+os.umask(umask)
+said, says = os.pipe()
+request = dict(umask=umask, command=["roost", *sys.argv[1:]], env=env, cwd=os.getcwd())
+body = marshal.dumps(request)
+files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2, says))
+server.sendmsg([len(body).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
+server.sendall(body)
+os.close(says)
+answers = open(said, "rb", buffering=0)
+pid = int(answers.readline())
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+status = int(answers.readline())
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+sys.exit(status)
+"""
 
 
 def _early(env: Mapping[str, str]) -> dict[str, str]:
@@ -62,6 +97,7 @@ class _Warm:
         self._owner = 0
         self._used = False
         self._shared = ""
+        self._programs: Path | None = None
 
     def use(self) -> None:
         """From now on commands are forked where they can be: where they are to begin as an interpreter would now.
@@ -131,12 +167,32 @@ class _Warm:
 
     def ask(self, files: Sequence[int], **request: Any) -> None:
         """Have it fork. files: descriptors that become the new process's standard files, and more."""
-        body = json.dumps({"umask": _umask(), **request}).encode()
+        body = marshal.dumps({"umask": _umask(), **request})
         self._begin()
         with self._lock:
             assert self._control is not None
             socket.send_fds(self._control, [len(body).to_bytes(4, "big")], list(files))
             self._control.sendall(body)
+
+    def programs(self) -> Path:
+        """A directory for PATH in which `roost` is forked too."""
+        if not self._used:
+            return Path(sys.executable).parent
+        if self._programs is None or self._owner != os.getpid():
+            directory = Path(tempfile.mkdtemp(prefix="roost-warm-"))
+            atexit.register(shutil.rmtree, directory, ignore_errors=True)
+            words = {"python": sys.executable, "early": EARLY, "surroundings": _early(self._surroundings)}
+            words["root"] = str(ROOT)
+            program = directory / "bin" / "roost"
+            program.parent.mkdir()
+            program.write_text(PROGRAM.format(socket=str(directory / "socket"), **words))
+            program.chmod(0o755)
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(directory / "socket"))
+                listener.listen(64)
+                self.ask([listener.fileno()], listen=True)
+            self._programs = program.parent
+        return self._programs
 
 
 def _umask() -> int:
@@ -145,7 +201,7 @@ def _umask() -> int:
 
 
 _warm = _Warm()
-use, takes, share, alone = _warm.use, _warm.takes, _warm.share, _warm.alone
+use, takes, share, alone, programs = _warm.use, _warm.takes, _warm.share, _warm.alone, _warm.programs
 
 
 def _place(env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -240,21 +296,36 @@ def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     body = b""
     while len(body) < int.from_bytes(header, "big"):
         body += control.recv(int.from_bytes(header, "big") - len(body))
-    return json.loads(body), files
+    return marshal.loads(body), files
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
     """Fork for each request, until nobody can make any. Returns in the forked process: what it is to run."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever is forked is nobody's concern here
-    while (received := _receive(control)) is not None:
-        request, files = received
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            control.detach()
-            return _become(request, files)
-        for file in files:
-            os.close(file)
-    return None
+    listeners: list[socket.socket] = []
+    while True:
+        for ready in select.select([control, *listeners], [], [])[0]:
+            if ready is not control:  # a program asks, which says what it wants once it is alone with its fork
+                asking, _ = ready.accept()
+            elif (received := _receive(control)) is None:
+                return None
+            elif "listen" in received[0]:
+                listeners += [socket.socket(fileno=file) for file in received[1]]
+                continue
+            else:
+                asking = None
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                control.detach()
+                for listener in listeners:
+                    listener.detach()
+                wanted = received if asking is None else _receive(asking)
+                return None if wanted is None else _become(*wanted)
+            if asking is not None:
+                asking.close()
+            else:
+                for file in received[1]:
+                    os.close(file)
 
 
 def _become(request: dict[str, Any], files: list[int]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests import warm
 from tests.servers import Leashed
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 DAEMONS = sorted(path.parent.name for path in Path("services").glob("*/__main__.py"))
 #: What a process says of itself.
@@ -110,6 +111,35 @@ def test_on_a_leash_it_leads_a_session_and_is_ended_with_all_that_it_started(roo
     process.close()
     assert not Path(f"/proc/{process.pid}").exists()
     assert not Path(f"/proc/{child}").exists()
+
+
+def test_roost_of_a_shell_is_forked_too_and_says_the_same(tmp_path):
+    env = {**os.environ, "PATH": f"{warm.programs()}:{os.environ['PATH']}", "ROOST_POOL_DIR": str(tmp_path / "none")}
+    text = "roost version; echo 'executable = a b' | roost submit -dry-run - - | grep ^Cmd; roost 'a b' 2>&1; echo $?"
+    forked, fresh = (
+        subprocess.run(
+            ["sh", "-c", text], env={**env, **more}, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        for more in ({}, {"PYTHONUTF8": "1"})
+    )
+    assert (forked.stdout, forked.stderr) == (fresh.stdout, fresh.stderr)
+    assert "unknown command 'a b'" in forked.stdout
+    assert forked.stdout.endswith("\n1\n")
+
+
+def test_who_ends_roost_ends_what_was_forked(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = {**os.environ, "ROOST_URL": url, "ROOST_TOKEN": "t", "ROOST_POOL_DIR": str(tmp_path)}
+        asking = subprocess.Popen([warm.programs() / "roost", "q"], env=env)
+        silent.settimeout(PATIENCE_S)
+        connection, _ = silent.accept()
+        asking.terminate()
+        assert asking.wait(PATIENCE_S) == -signal.SIGTERM
+        with connection:
+            connection.settimeout(PATIENCE_S)
+            while connection.recv(4096):
+                pass  # what it asked, and its end
 
 
 @pytest.mark.parametrize("env", [{"PYTHONUTF8": "1"}, {"LC_ALL": "C"}, {"PYTHONPATH": "/elsewhere"}])

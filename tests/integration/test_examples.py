@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.integration.pools import ROOT, EmbeddedPool
 from tests.readme import block
 from tests.servers import Leashed
@@ -30,7 +31,7 @@ def pool(tmp_path_factory):
 
 
 def surroundings(pool):
-    programs = Path(sys.executable).parent
+    programs = f"{warm.programs()}:{Path(sys.executable).parent}"
     return {**pool.environment(), "PATH": f"{programs}:{os.environ['PATH']}"}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.integration.pools import ROOT, EmbeddedPool
 
 PAGE = (ROOT / "docs" / "how-to.md").read_text()
@@ -31,13 +32,12 @@ def pool(tmp_path_factory):
 
 
 def run(pool: EmbeddedPool, commands: str, place: Path) -> str:
-    programs = Path(sys.executable).parent
     done = subprocess.run(
         ["sh", "-e", "-c", commands],
         cwd=place,
         env={
             **pool.environment(),
-            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PATH": f"{warm.programs()}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "ROOST_POOL_DIR": str(pool.directory),
         },
         capture_output=True,

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from roost.cli.main import COMMANDS
+from tests import warm
 from tests.integration.pools import ROOT
 
 
@@ -15,9 +16,7 @@ from tests.integration.pools import ROOT
 def shell(tmp_path):
     """What a shell completes, with a `roost` on its way and no pool."""
     (tmp_path / "bin").mkdir()
-    roost = tmp_path / "bin" / "roost"
-    roost.write_text(f'#!/bin/sh\nexec {sys.executable} -m roost "$@"\n')
-    roost.chmod(0o755)
+    (tmp_path / "bin" / "roost").symlink_to(warm.programs() / "roost")
     (tmp_path / "job.sub").touch()
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("ROOST_", "_CONDOR_", "CONDOR_"))}
     env = kept | {

@@ -5,11 +5,11 @@ import os
 import pty
 import re
 import struct
-import sys
 import termios
 
 import pytest
 
+from tests import warm
 from tests.integration.pools import EmbeddedPool
 
 pytestmark = [pytest.mark.xdist_group("terminal"), pytest.mark.timeout(300)]
@@ -30,14 +30,11 @@ def pool(tmp_path_factory):
 
 def typed(pool, *words, columns=80, cwd=None, **environment):
     """(exit code, what the terminal shows) of `roost ...` in a terminal of so many columns."""
+    roost = warm.programs() / "roost"
     pid, master = pty.fork()
     if pid == 0:
         os.chdir(cwd or pool.directory)
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "roost", *words],
-            {**pool.environment(), "TERM": "xterm", **environment},
-        )
+        os.execve(roost, ["roost", *words], {**pool.environment(), "TERM": "xterm", **environment})
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     shown = b""
     try:
