@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
@@ -67,6 +68,13 @@ class PackedJobs:
     def ad(self, proc: int) -> bytes:
         """All that is a job's own, packed."""
         return merged(self.ads[proc], self.state)
+
+    def row(self, procs: Sequence[int], at: int) -> Sequence[int]:
+        """The one at this place, which is in this group, and all that follow it and are too."""
+        end, ads = at + 1, self.ads
+        while end < len(procs) and procs[end] in ads:
+            end += 1
+        return procs[at:end]
 
 
 J = TypeVar("J")
@@ -212,6 +220,19 @@ def merged(first: bytes, second: bytes) -> bytes:
     return joined(first, [second])
 
 
+def merging(second: bytes) -> Callable[[bytes], bytes]:
+    """`merged` with this one, for many: takes the first of the two."""
+    more, begin = _head(second)
+    body = second[begin:]
+    heads = [_PACKER.pack_map_header(count + more) for count in range(_SHORT)]
+
+    def merge(first: bytes) -> bytes:
+        count = first[0] - _SHORT_MAP
+        return heads[count] + first[1:] + body if 0 <= count < _SHORT else joined(first, [second])
+
+    return merge
+
+
 def joined(first: bytes, others: Sequence[bytes]) -> bytes:
     """One packed ad of several that have no name in common."""
     count, begin = _head(first)
@@ -225,22 +246,63 @@ def joined(first: bytes, others: Sequence[bytes]) -> bytes:
 
 
 _PACKER: Final = msgpack.Packer()
+#: A map of fewer names than this has them in its first byte, above this one.
+_SHORT: Final = 16
+_SHORT_MAP: Final = 0x80
+_unpack: Final = partial(msgpack.unpackb, unicode_errors="surrogateescape")
 
 
 def _head(packed: bytes) -> tuple[int, int]:
     """How many names a packed ad has, and where the first of them is: a map of MessagePack."""
     first = packed[0]
-    if 0x80 <= first <= 0x8F:
-        return first & 0x0F, 1
+    if _SHORT_MAP <= first < _SHORT_MAP + _SHORT:
+        return first - _SHORT_MAP, 1
     size = {0xDE: 2, 0xDF: 4}[first]
     return int.from_bytes(packed[1 : 1 + size], "big"), 1 + size
 
 
 def split(packed: bytes) -> tuple[bytes, bytes]:
     """(the rest, what is of WRITTEN) of what is a job's own, packed."""
-    body = msgpack.unpackb(packed, unicode_errors="surrogateescape")
+    body = _unpack(packed)
     state = {name: body.pop(name) for name in sorted(body) if fold(name) in WRITTEN}
     return (
         msgpack.packb(body, unicode_errors="surrogateescape"),
         msgpack.packb(state, unicode_errors="surrogateescape"),
     )
+
+
+class Splitter:
+    """`split` of many, most of which end alike: an order wrote the same behind what is each job's own."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[bytes, int, bytes]] = []  # (what is behind the rest, its names, `state`), the last first
+        self._plain: dict[tuple[str, ...], bool] = {}  # whether none of these names is of WRITTEN
+
+    def split(self, packed: bytes) -> tuple[bytes, bytes, tuple[str, ...]]:
+        """(the rest, what is of WRITTEN, names in the rest) of what is a job's own, packed."""
+        count, begin = _head(packed)
+        for place, (end, number, state) in enumerate(self._ends):
+            if number <= count and packed.endswith(end):
+                rest = _PACKER.pack_map_header(count - number) + packed[begin : len(packed) - len(end)]
+                names = self._names(rest)
+                if names is not None:
+                    if place:
+                        self._ends.insert(0, self._ends.pop(place))
+                    return rest, state, names
+        rest, state = split(packed)
+        number, begin = _head(state)
+        if number and packed.endswith(state[begin:]):
+            self._ends.insert(0, (state[begin:], number, state))
+            del self._ends[MOST_GROUPS:]
+        return rest, state, tuple(_unpack(rest))
+
+    def _names(self, rest: bytes) -> tuple[str, ...] | None:
+        """Of a packed ad that is whole, and has nothing of WRITTEN; None: it is not."""
+        try:
+            names = tuple(_unpack(rest))
+        except ValueError:  # the end of a text only looked like it
+            return None
+        plain = self._plain.get(names)
+        if plain is None:
+            plain = self._plain[names] = WRITTEN.isdisjoint(map(fold, names))
+        return names if plain else None

@@ -6,14 +6,14 @@ Where jobs differ in what an order looks at, or more is to be done for each of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 
 from engine.queue.jobs import Cluster, JobId, JobStatus, unpacked, write_status
-from engine.queue.packed_jobs import WRITTEN, PackedJobs, joined, merged, split
+from engine.queue.packed_jobs import WRITTEN, PackedJobs, joined, merging, split
 from services.schedd.core.job_changes import log_event, ordered
 from services.schedd.core.job_states import JobEvent, transition
 from shared import job_log
@@ -106,26 +106,17 @@ def ranges(procs: Sequence[int]) -> list[list[int]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class JobRows:
-    """Rows of the queue's table of jobs: (status, packed ad, cluster, proc). Made anew each time they are read, which a
-    thread may do. ads: by proc, less the state."""
-
-    cluster: int
-    ads: Mapping[int, bytes]
-    status: JobStatus
-    state: bytes
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        status = int(self.status)
-        for proc, ad in self.ads.items():
-            yield status, merged(ad, self.state), self.cluster, proc
+def own_ads(ads: Mapping[int, bytes], state: bytes) -> Callable[[int], bytes]:
+    """What is each job's own, by proc. ads: less the state."""
+    merge = merging(state)
+    return lambda proc: merge(ads[proc])
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRows:
-    """Rows of the history: (cluster, proc, owner, when, whole packed ad), likewise. shared: the cluster's cells
-    (Cluster.packed_cells); autocluster: 0: none."""
+    """Rows of the history: (cluster, proc, owner, when, whole packed ad). Made anew each time they are read, which a
+    thread may do. shared: the cluster's cells (Cluster.packed_cells); ads: by proc, less the state; autocluster: 0:
+    none."""
 
     schedd: str
     cluster: int

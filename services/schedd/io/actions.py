@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from engine.queue.job_table import JobTable
 from engine.queue.jobs import BadSubmit, Cluster, Job, JobId, JobStatus, priority_of
 from engine.queue.late_materialization import LIMIT, MAX_IDLE, UNLIMITED, BadLimit, Factory, Mode, limits_of
 from engine.queue.packed_jobs import PackedJobs
@@ -17,7 +16,7 @@ from services.schedd.core.policies import Hold, needs_watching
 from services.schedd.core.rights import Viewer, may_act
 from services.schedd.io.group_orders import order_group
 from services.schedd.io.job_updates import OVER, JobUpdates
-from services.schedd.io.queries import chosen, chosen_factories
+from services.schedd.io.queries import CHOSEN, Chosen, chosen, chosen_factories
 from shared import job_log
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, unparse
@@ -29,10 +28,8 @@ from shared.messages.queue import Acted, ActOnJobs
 
 #: Jobs in one transaction that are ordered one by one: all that one holds is packed in one go.
 SLICE: Final = 500
-#: Jobs that are ordered in one go where they are alike.
-TOGETHER: Final = 2000
-#: And in one transaction, which others wait for.
-TRANSACTION: Final = 5 * TOGETHER
+#: Jobs in one transaction that are alike, which others wait for.
+TRANSACTION: Final = 5 * CHOSEN
 _EVENTS: Final = {
     "remove": (JobEvent.REMOVE, "graceful"),
     "remove-force": (JobEvent.FORCE, "fast"),
@@ -65,19 +62,21 @@ class Outcomes:
                 known.append([cluster, first, last])
 
 
-def _grouped(
-    table: JobTable, jobs: Sequence[JobId], others: list[JobId]
-) -> list[tuple[Cluster, PackedJobs, list[int]]]:
-    """The packed ones of these jobs, which ascend, by group; the others are added to `others`."""
-    found: dict[int, tuple[Cluster, PackedJobs, list[int]]] = {}
-    for job_id in jobs:
-        cluster = table.clusters.get(job_id.cluster)
-        packed = cluster.jobs.group_of(job_id.proc) if cluster is not None else None
-        if cluster is None or packed is None:
-            others.append(job_id)
+def _grouped(cluster: Cluster, procs: list[int]) -> tuple[list[tuple[PackedJobs, list[int]]], list[int]]:
+    """The packed ones of these jobs by group, and the others. procs: ascending, as all that is given."""
+    found: dict[int, tuple[PackedJobs, list[int]]] = {}
+    others: list[int] = []
+    at = 0
+    while at < len(procs):
+        group = cluster.jobs.group_of(procs[at])
+        if group is None:
+            others.append(procs[at])
+            at += 1
         else:
-            found.setdefault(id(packed), (cluster, packed, []))[2].append(job_id.proc)
-    return list(found.values())
+            row = group.row(procs, at)
+            found.setdefault(id(group), (group, []))[1].extend(row)
+            at += len(row)
+    return list(found.values()), others
 
 
 def _reason(asked: ActOnJobs) -> str:
@@ -127,46 +126,55 @@ class Actions:
         told = {**dict.fromkeys(() if asked.after else missing, "not-found"), **told}
         outcomes = Outcomes(told, in_ranges=asked.ranges)
         await self._order(jobs, asked, edits, outcomes)
-        return Acted(results=outcomes.results, ranges=outcomes.ranges, next=str(jobs[-1]) if more else "")
+        after = f"{jobs[-1].cluster}.{jobs[-1].procs[-1]}" if more else ""
+        return Acted(results=outcomes.results, ranges=outcomes.ranges, next=after)
 
-    async def _order(self, jobs: Sequence[JobId], asked: ActOnJobs, edits: ClassAd | None, outcomes: Outcomes) -> None:
+    async def _order(self, jobs: Sequence[Chosen], asked: ActOnJobs, edits: ClassAd | None, outcomes: Outcomes) -> None:
         """Do it, with all jobs at once that are alike. On disk when it returns."""
         yielder = Yielder()
         writing = None
         now = self.updates.now()
-        for start in range(0, len(jobs), TOGETHER):
-            if start % TRANSACTION == 0 and start:
+        begun = single = 0  # jobs of this transaction; jobs that were ordered one by one
+        for number, procs in jobs:
+            if begun + len(procs) > TRANSACTION:
+                # The disk is at work meanwhile, but never so far behind that much waits for it.
                 if writing is not None:
                     await writing
                 writing = self.updates.commit()
-            alone: list[JobId] = []
-            for cluster, packed, procs in _grouped(self.updates.table, jobs[start : start + TOGETHER], alone):
-                outcome = self._order_group(cluster, packed, procs, asked, now)
-                if outcome is None:
-                    alone += [JobId(cluster.id, proc) for proc in procs]
-                else:
-                    outcomes.add(cluster.id, procs, outcome)
+                begun = 0
+            begun += len(procs)
+            cluster = self.updates.table.clusters.get(number)
+            alone = procs
+            if cluster is not None:
+                groups, alone = _grouped(cluster, procs)
+                for packed, some in groups:
+                    outcome = self._order_group(cluster, packed, some, asked, now)
+                    if outcome is None:
+                        alone += some
+                    else:
+                        outcomes.add(number, some, outcome)
             await yielder.yield_if_due()
-            for number, job_id in enumerate(sorted(alone), 1):
-                if number % SLICE == 0:
-                    # The disk is at work meanwhile, but never so far behind that much waits for it.
+            for proc in sorted(alone):
+                single += 1
+                if single % SLICE == 0:
                     if writing is not None:
                         await writing
                     writing = self.updates.commit()
                 await yielder.yield_if_due()
-                job = self.updates.table.get(job_id)
-                if job is None:
-                    outcome = "not-found"
-                elif not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings.rights):
-                    outcome = "denied"
-                elif edits is not None:
-                    outcome = self.edit(job, edits)
-                elif asked.action in _SUSPENSIONS:
-                    outcome = self._suspend_or_continue(job, _SUSPENSIONS[asked.action])
-                else:
-                    outcome = self._happen(job, asked)
-                outcomes.add(job_id.cluster, (job_id.proc,), outcome)
+                outcomes.add(number, (proc,), self._order_one(JobId(number, proc), asked, edits))
         await self.updates.commit()
+
+    def _order_one(self, job_id: JobId, asked: ActOnJobs, edits: ClassAd | None) -> str:
+        job = self.updates.table.get(job_id)
+        if job is None:
+            return "not-found"
+        if not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings.rights):
+            return "denied"
+        if edits is not None:
+            return self.edit(job, edits)
+        if asked.action in _SUSPENSIONS:
+            return self._suspend_or_continue(job, _SUSPENSIONS[asked.action])
+        return self._happen(job, asked)
 
     def _order_group(
         self, cluster: Cluster, packed: PackedJobs, procs: Sequence[int], asked: ActOnJobs, now: float

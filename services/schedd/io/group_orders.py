@@ -12,12 +12,12 @@ from services.schedd.core.job_states import JobEvent, Verdict, transition
 from services.schedd.core.orders_on_many import (
     REMOVALS,
     HistoryRows,
-    JobRows,
     Ordered,
     are_alike,
     log_texts,
     logged_alike,
     order_all,
+    own_ads,
     ranges,
 )
 from services.schedd.io.job_updates import JobUpdates
@@ -69,7 +69,7 @@ def _change(
     if ordered.status != JobStatus.REMOVED:
         if not table.restate(cluster, packed, procs, ordered.status, ordered.state, now):
             return False
-        queue.put_states(JobRows(cluster.id, ads, ordered.status, ordered.state))
+        queue.put_states(cluster.id, ranges(procs), ordered.status, own_ads(ads, ordered.state))
         return True
     queue.leave_many(
         cluster.id,

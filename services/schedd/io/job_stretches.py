@@ -4,9 +4,9 @@ together: packed jobs of one group, of which none is made, or jobs that are made
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from engine.queue.job_table import JobTable
@@ -17,6 +17,10 @@ from shared.classad.question import Question
 
 #: Jobs of one stretch.
 PART_JOBS: Final = 250
+#: Jobs that are looked at between two looks at the time, where they are alike.
+BLOCK: Final = 1000
+#: Where fewer than one of so many jobs of a cluster are left, these are sorted for themselves.
+FEW: Final = 8
 FIRST: Final = JobId(-1, -1)
 
 
@@ -66,33 +70,47 @@ async def fitting(
 
 
 async def of_cluster(
-    question: Question, cluster: Cluster, verdicts: Verdicts, procs: Iterable[int], most: int = PART_JOBS
+    question: Question, cluster: Cluster, verdicts: Verdicts, procs: Iterator[int], most: int = PART_JOBS
 ) -> AsyncGenerator[Stretch, None]:
     """Those of these jobs that there are and that fit."""
     jobs = cluster.jobs
     part: list[int] = []
     of: PackedJobs | None = None
-    for proc in procs:
-        if question.due():
-            if part:  # they may change meanwhile
+    while block := list(islice(procs, BLOCK)):
+        at = 0
+        while at < len(block):
+            if question.due():
+                if part:  # they may change meanwhile
+                    yield Stretch(cluster, part, of)
+                    part = []
+                await question.yield_if_due()
+            group = jobs.group_of(block[at])
+            verdict = verdicts.of_group(cluster, group) if group is not None else None
+            row: Sequence[int] = block[at : at + 1]
+            if group is not None and verdict is not None:
+                row = group.row(block, at)
+            else:
+                verdict = _fits(cluster, group, verdicts, row[0])
+            at += len(row)
+            if not verdict:
+                continue
+            if part and group is not of:
                 yield Stretch(cluster, part, of)
                 part = []
-            await question.yield_if_due()
-        group = jobs.group_of(proc)
-        if group is not None:
-            fits = verdicts.of_packed(cluster, group, proc)
-        else:
-            job = jobs.peek(proc)
-            fits = job is not None and verdicts.of_job(job)
-        if not fits:
-            continue
-        if part and (group is not of or len(part) >= most):
-            yield Stretch(cluster, part, of)
-            part = []
-        of = group
-        part.append(proc)
+            of = group
+            part += row
+            while len(part) > most:
+                yield Stretch(cluster, part[:most], of)
+                part = part[most:]
     if part:
         yield Stretch(cluster, part, of)
+
+
+def _fits(cluster: Cluster, group: PackedJobs | None, verdicts: Verdicts, proc: int) -> bool:
+    if group is not None:
+        return verdicts.of_packed(cluster, group, proc)
+    job = cluster.jobs.peek(proc)
+    return job is not None and verdicts.of_job(job)
 
 
 async def ordered(
@@ -107,11 +125,16 @@ async def ordered(
     that are left out by `without`."""
     jobs = cluster.jobs
     out: list[PackedJobs] = []
+    passed_over = True  # by whoever goes through them, too
     for group in list(jobs.groups):
         await question.yield_if_due()
-        if group.ads and (without(group) or verdicts.of_group(cluster, group) is False):
+        if group.ads and without(group):
+            passed_over = False
             out.append(group)
-    if not out:
+        elif group.ads and verdicts.of_group(cluster, group) is False:
+            out.append(group)
+    if passed_over and sum(len(group.ads) for group in out) * FEW <= len(jobs) * (FEW - 1):
+        # Each page of many would have to sort what comes after it.
         return jobs.preceding(bound) if newest else jobs.following(-1 if bound is None else bound)
     groups = (group.ads for group in jobs.groups if all(group is not one for one in out))
     return _of_these(sorted(chain(jobs.made_procs(), *groups)), bound, newest)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.queue import late_materialization
 from engine.queue.job_columns import needed, projected
@@ -38,6 +39,17 @@ MOST_NAMES: Final = 10_000
 MOST_IDS: Final = 10_000
 #: Jobs of a page of ads that are packed in one go.
 TOGETHER: Final = 20
+
+
+#: Jobs that are ordered in one go where they are alike.
+CHOSEN: Final = 2000
+
+
+class Chosen(NamedTuple):
+    """Some jobs of a cluster. procs: ascending."""
+
+    cluster: int
+    procs: list[int]
 
 
 async def parse_constraint(text: str) -> Expr | None:
@@ -74,7 +86,7 @@ async def chosen(
     *,
     after: str = "",
     limit: int = 0,
-) -> tuple[list[JobId], list[str], bool]:
+) -> tuple[list[Chosen], list[str], bool]:
     """(jobs chosen by ids and constraint in their order, ids that name none, whether there are more). viewer: the
     constraint is about what this one sees. after: only jobs that come after this one; limit: at most so many, 0: all.
     Raises RemoteFailure bad-request, TooExpensive."""
@@ -83,13 +95,16 @@ async def chosen(
     table = updates.table
     missing = [text for text, job_id in zip(ids, wanted, strict=True) if not _is_there(table, job_id)]
     last = parse_ids([after])[0] if after else None
-    found: list[JobId] = []
+    found: list[Chosen] = []
+    room = limit if limit > 0 else sys.maxsize
     verdicts = Verdicts(expr, updates.name, updates.now(), viewer.hidden)
-    async with aclosing(fitting(question, table, verdicts, wanted, last)) as stretches:
+    async with aclosing(fitting(question, table, verdicts, wanted, last, most=CHOSEN)) as stretches:
         async for stretch in stretches:
-            found += [JobId(stretch.cluster.id, proc) for proc in stretch.procs]
-            if len(found) > limit > 0:
-                return found[:limit], missing, True
+            if procs := stretch.procs[:room]:
+                found.append(Chosen(stretch.cluster.id, procs))
+            if len(procs) < len(stretch.procs):
+                return found, missing, True
+            room -= len(procs)
     return found, missing, False
 
 
@@ -190,7 +205,11 @@ class Queries:
         leaving = queue.leaving()
         if leaving and not queue.full:
             await queue.commit()
-        elif any(JobId(cluster, proc) in ids or JobId(cluster, -1) in ids for cluster, proc in leaving):
+        elif any(
+            wanted.cluster == cluster and (wanted.proc < 0 or first <= wanted.proc <= last)
+            for cluster, first, last in leaving
+            for wanted in ids
+        ):
             raise RemoteFailure(
                 "unavailable",
                 f"a job has left the queue, and its record waits for room on the disk: {queue.full}",

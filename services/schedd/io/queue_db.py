@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from engine.queue.jobs import Cluster, Job, JobId
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus
 from services.schedd.core.claim import Claim
 from shared import disk_space, private_files
 from shared.counters import Durations
@@ -57,6 +57,8 @@ CREATE TABLE items (cluster INTEGER NOT NULL, first_proc INTEGER NOT NULL, count
 """
 
 _TO_HISTORY: Final = "INSERT INTO history (cluster, proc, owner, left_at, ad) VALUES (?, ?, ?, ?, ?)"
+#: A function of statements that change many jobs: what is a proc's own from now on, packed.
+_NEW_AD: Final = "new_ad"
 #: How often a transaction that found no room on the disk is tried again, seconds.
 FULL_S: Final = 1.0
 
@@ -67,15 +69,27 @@ class QueueDamaged(PermanentError):
     """The queue's database can not be used: the text says why and what to do."""
 
 
+class _Statement(NamedTuple):
+    """One statement, for each of these rows. ad_of: what _NEW_AD is in it."""
+
+    sql: str
+    rows: Iterable[tuple[Any, ...]]
+    ad_of: Callable[[int], bytes] | None = None
+
+
 @dataclass(slots=True)
 class _Batch:
     """What the next transaction holds. Jobs and claims by key: only their last state is written."""
 
     jobs: dict[tuple[int, int], Job] = field(default_factory=dict)
     left: set[tuple[int, int]] = field(default_factory=set)  # jobs that leave the queue with it
+    left_rows: list[tuple[int, int, int]] = field(default_factory=list)  # likewise: cluster, first and last proc
     claims: dict[str, Claim] = field(default_factory=dict)
-    bulk: list[tuple[str, Iterable[tuple[Any, ...]]]] = field(default_factory=list)
+    bulk: list[_Statement] = field(default_factory=list)
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def leaving(self) -> list[tuple[int, int, int]]:
+        return [*self.left_rows, *((cluster, proc, proc) for cluster, proc in self.left)]
 
     def __bool__(self) -> bool:
         return bool(self.jobs or self.claims or self.bulk or self.waiting)
@@ -95,7 +109,7 @@ class QueueDatabase:
         self._closing = False
         self._shortening = False
         self._unsaved: list[str] = []  # see check_invariants
-        self._leaving: set[tuple[int, int]] = set()  # jobs that the transaction under way moves into the history
+        self._leaving: list[tuple[int, int, int]] = []  # what the transaction under way moves into the history
         #: Why nothing can be written for now: the disk is full. What changes meanwhile is written when there is room.
         self.full = ""
         self._on_full = on_full
@@ -138,10 +152,10 @@ class QueueDatabase:
         await asyncio.get_running_loop().run_in_executor(self._thread, shut)
         self._thread.shutdown()
 
-    def leaving(self) -> set[tuple[int, int]]:
+    def leaving(self) -> list[tuple[int, int, int]]:
         """Jobs that are not in the queue any more, and not in the history yet: their transaction is to come, or under
-        way. `commit` waits for it."""
-        return self._leaving | self._batch.left
+        way. `commit` waits for it. As rows: cluster, first and last proc."""
+        return self._leaving + self._batch.leaving()
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run a query in the writer's thread, after the transaction that is under way. What was changed since is not
@@ -175,14 +189,18 @@ class QueueDatabase:
         """Move jobs of a cluster into the history that have nothing else to be written. procs: first and last of
         each row of them; history: (cluster, proc, owner, when, ad), which the thread reads, perhaps more than once."""
         for first, last in procs:
-            self._batch.left.update((cluster, proc) for proc in range(first, last + 1))
+            self._batch.left_rows.append((cluster, first, last))
             self.do("DELETE FROM jobs WHERE cluster = ? AND proc BETWEEN ? AND ?", (cluster, first, last))
-        self._batch.bulk.append((_TO_HISTORY, history))
+        self._batch.bulk.append(_Statement(_TO_HISTORY, history))
 
-    def put_states(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Jobs that have nothing else to be written: (status, packed ad, cluster, proc), which the thread reads,
-        perhaps more than once."""
-        self._batch.bulk.append(("UPDATE jobs SET status = ?, ad = ? WHERE cluster = ? AND proc = ?", rows))
+    def put_states(
+        self, cluster: int, procs: Iterable[Sequence[int]], status: JobStatus, ad_of: Callable[[int], bytes]
+    ) -> None:
+        """Jobs of a cluster that have nothing else to be written are in this state now. procs: first and last of each
+        row of them; ad_of: what is each one's own, packed, which the thread asks for, perhaps more than once."""
+        rows = [(int(status), cluster, first, last) for first, last in procs]
+        sql = f"UPDATE jobs SET status = ?, ad = {_NEW_AD}(proc) WHERE cluster = ? AND proc BETWEEN ? AND ?"
+        self._batch.bulk.append(_Statement(sql, rows, ad_of))
 
     def put_cluster(self, cluster: Cluster, *, complete: bool, new: bool) -> None:
         """A cluster, as it is now. complete: all parts of its submit have come."""
@@ -282,13 +300,13 @@ class QueueDatabase:
 
     def do(self, sql: str, row: tuple[Any, ...]) -> None:
         bulk = self._batch.bulk
-        if bulk and bulk[-1][0] == sql and isinstance(last := bulk[-1][1], list):
+        if bulk and bulk[-1].sql == sql and isinstance(last := bulk[-1].rows, list):
             last.append(row)
         else:
-            bulk.append((sql, [row]))
+            bulk.append(_Statement(sql, [row]))
 
     def do_many(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        self._batch.bulk.append((sql, rows))
+        self._batch.bulk.append(_Statement(sql, rows))
 
     def commit(self) -> asyncio.Future[None]:
         """Write everything put so far; the future is done when it is on disk."""
@@ -312,7 +330,7 @@ class QueueDatabase:
         try:
             while self._batch:
                 batch, self._batch = self._batch, _Batch()
-                self._leaving = batch.left
+                self._leaving = batch.leaving()
                 try:
                     # Packed here, so that the thread never sees an ad that the loop is changing.
                     jobs = [
@@ -342,7 +360,7 @@ class QueueDatabase:
                     if not future.done():
                         future.set_result(None)
         finally:
-            self._writer, self._leaving = None, set()
+            self._writer, self._leaving = None, []
 
     def _compare(self, batch: _Batch, written: list[tuple[Any, ...]]) -> None:
         """What was written must be what is in memory now, unless it is to be written again."""
@@ -400,7 +418,7 @@ class QueueDatabase:
 
     def _attempt(
         self,
-        bulk: list[tuple[str, Iterable[tuple[Any, ...]]]],
+        bulk: list[_Statement],
         jobs: list[tuple[Any, ...]],
         claims: list[tuple[str, bytes]],
     ) -> str:
@@ -421,7 +439,7 @@ class QueueDatabase:
 
     def _transaction(
         self,
-        bulk: list[tuple[str, Iterable[tuple[Any, ...]]]],
+        bulk: list[_Statement],
         jobs: list[tuple[Any, ...]],
         claims: list[tuple[str, bytes]],
     ) -> None:
@@ -429,7 +447,9 @@ class QueueDatabase:
         began = time.perf_counter()
         database.execute("BEGIN IMMEDIATE")
         try:
-            for sql, rows in bulk:
+            for sql, rows, ad_of in bulk:
+                if ad_of is not None:
+                    database.create_function(_NEW_AD, 1, ad_of)
                 database.executemany(sql, rows)
             if jobs:
                 # A job that left meanwhile was taken out of the batch; one of a cluster that is gone can not come back.

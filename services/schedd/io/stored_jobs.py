@@ -4,15 +4,15 @@ as their bytes, without making or parsing anything of them."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgpack
 
 from engine.queue.jobs import BadSubmit, Cluster, JobStatus, priority_of
-from engine.queue.packed_jobs import MOST_GROUPS, NOTHING, WRITTEN, may_be_packed, split
+from engine.queue.packed_jobs import MOST_GROUPS, NOTHING, WRITTEN, Splitter, may_be_packed, merged
 from services.schedd.io.queue_db import rows
 from shared.classad.expr import fold
 
@@ -34,6 +34,10 @@ class StoredGroup:
     status: JobStatus = JobStatus.IDLE
     state: bytes = NOTHING
 
+    def whole(self) -> Iterator[tuple[int, bytes]]:
+        """Each proc with all that is its own, packed."""
+        return ((proc, merged(ad, self.state)) for proc, ad in self.ads.items())
+
 
 @dataclass(slots=True)
 class StoredJobs:
@@ -52,49 +56,59 @@ def read_jobs(database: sqlite3.Connection, cluster: Cluster) -> StoredJobs:
         usual = (0, "\0")
     columns = "proc, ad, status, priority, submitter"
     alike = "status = ? AND priority = ? AND submitter = ?"
-    found: dict[JobStatus, dict[int, bytes]] = {}
-    for status in (JobStatus.IDLE, JobStatus.HELD):
-        found[status] = dict(
-            database.execute(f"SELECT proc, ad FROM jobs WHERE cluster = ? AND {alike}", (cluster.id, status, *usual))
-        )
-    either = "status IN (?, ?) AND priority = ? AND submitter = ?"
-    others: list[Any] = list(
-        rows(
-            database,
-            f"SELECT {columns} FROM jobs WHERE cluster = ? AND NOT ({either})",
-            (cluster.id, *found, *usual),
-        )
-    )
     groups: list[StoredGroup] = []
-    for status, ads in found.items():
+    others: list[tuple[int, bytes, int, int, str]] = []
+    statuses = (JobStatus.IDLE, JobStatus.HELD)
+    for status in statuses:
+        found = database.execute(
+            f"SELECT proc, ad FROM jobs WHERE cluster = ? AND {alike}", (cluster.id, status, *usual)
+        )
         # Who holds jobs until their files have come looks at them.
-        some, alone = ([], list(ads)) if cluster.spool and status == JobStatus.HELD else _groups(status, ads)
+        some, alone = ([], found) if cluster.spool and status == JobStatus.HELD else _groups(status, found)
         groups += some
-        others += [(proc, ads[proc], int(status), *usual) for proc in alone]
+        others += [(proc, ad, int(status), *usual) for proc, ad in alone]
+    either = "status IN (?, ?) AND priority = ? AND submitter = ?"
+    others += rows(
+        database, f"SELECT {columns} FROM jobs WHERE cluster = ? AND NOT ({either})", (cluster.id, *statuses, *usual)
+    )
     for group in groups[MOST_GROUPS:]:
-        others += [(proc, found[group.status][proc], int(group.status), *usual) for proc in group.ads]
+        others += [(proc, ad, int(group.status), *usual) for proc, ad in group.whole()]
     return StoredJobs(cluster, groups[:MOST_GROUPS], sorted(others))
 
 
-def _groups(status: JobStatus, ads: dict[int, bytes]) -> tuple[list[StoredGroup], list[int]]:
-    """Jobs of one state as groups, and those that are made one by one."""
-    names = _names(ads.values())
-    if status == JobStatus.IDLE and names.isdisjoint(WRITTEN) and may_be_packed(names):
-        return ([StoredGroup(ads, names)] if ads else []), []
-    alone: list[int] = []
-    by_state: dict[bytes, dict[int, bytes]] = {}
-    for proc, ad in ads.items():
-        own, state = split(ad)
-        if may_be_packed(_names((own,))):
-            by_state.setdefault(state, {})[proc] = own
-        else:
-            alone.append(proc)
+def _groups(status: JobStatus, ads: Iterator[tuple[int, bytes]]) -> tuple[list[StoredGroup], list[tuple[int, bytes]]]:
+    """Jobs of one state, given with their ads, as groups, and those that are made one by one."""
+    alone: list[tuple[int, bytes]] = []
+    by_state: dict[bytes, StoredGroup] = {}
+    splitter = Splitter()
+    known: dict[tuple[str, ...], frozenset[str] | None] = {}  # names, folded; None: jobs that have these are made
+    while some := dict(islice(ads, SOME)):
+        names = _names(some.values())
+        if names.isdisjoint(WRITTEN) and may_be_packed(names):
+            fresh = by_state.setdefault(NOTHING, StoredGroup({}, set(), status))
+            fresh.ads.update(some)
+            fresh.names |= names
+            continue
+        for proc, ad in some.items():
+            own, state, written = splitter.split(ad)
+            if written not in known:
+                folded = frozenset(map(fold, written))
+                known[written] = folded if may_be_packed(folded) else None
+            theirs = known[written]
+            if theirs is None:
+                alone.append((proc, ad))
+                continue
+            group = by_state.get(state)
+            if group is None:
+                group = by_state[state] = StoredGroup({}, set(), status, state)
+            group.ads[proc] = own
+            group.names |= theirs
     groups = []
-    for state, some in by_state.items():
-        if len(some) < LEAST and (state != NOTHING or status != JobStatus.IDLE):
-            alone += some
+    for state, group in by_state.items():
+        if len(group.ads) < LEAST and (state != NOTHING or status != JobStatus.IDLE):
+            alone += group.whole()
         else:
-            groups.append(StoredGroup(some, _names(some.values()), status, state))
+            groups.append(group)
     return groups, alone
 
 

@@ -2,13 +2,14 @@
 
 import sqlite3
 
+import msgpack
 import pytest
 
 from engine.queue.autoclusters import Autoclusters
 from engine.queue.job_columns import projected
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, JobStatus, full_packed, make_job
-from engine.queue.packed_jobs import LOOKED_AT, may_be_packed
+from engine.queue.packed_jobs import LOOKED_AT, NOTHING, Splitter, may_be_packed, merged, merging, split
 from services.schedd.core.invariants import check_invariants
 from services.schedd.core.policies import WATCHED
 from services.schedd.io.stored_jobs import read_jobs
@@ -170,3 +171,38 @@ def test_a_job_that_waits_keeps_its_ad_as_bytes_until_somebody_reads_it():
     job.ad["NumJobStarts"] = 2
     job.settle()  # nothing is lost that was not packed
     assert ClassAd.unpack(job.ad.pack()).eval("NumJobStarts") == 2
+
+
+def own_ad(**more):
+    return ClassAd({"Args": "1", **more}).pack()
+
+
+HELD = split(ClassAd({"JobStatus": 5, "HoldReason": "why", "HoldReasonCode": 1}).pack())[1]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        own_ad(),
+        own_ad(Out="out.1"),
+        own_ad(**{f"Own{number}": number for number in range(20)}),
+        ClassAd().pack(),
+        # These end with what the order wrote, and it is their own.
+        own_ad(Err=merged(NOTHING, HELD)[1:].decode("utf-8", "surrogateescape")),
+        own_ad(JobStatus=2),
+    ],
+)
+def test_many_ads_are_taken_apart_as_each_is_alone(own):
+    splitter = Splitter()
+    splitter.split(merged(own_ad(Args="first"), HELD))
+    for packed in (merged(own, HELD), own, merged(own, HELD)):
+        rest, state, names = splitter.split(packed)
+        assert (rest, state) == split(packed)
+        assert list(names) == list(msgpack.unpackb(rest, unicode_errors="surrogateescape"))
+
+
+@pytest.mark.parametrize("count", [0, 1, 13, 14, 15, 16, 17, 70_000])
+def test_one_ad_is_put_together_with_many_as_with_each(count):
+    first = msgpack.packb({f"Own{number}": number for number in range(count)})
+    assert merging(HELD)(first) == merged(first, HELD)
+    assert msgpack.unpackb(merging(HELD)(first)) == msgpack.unpackb(first) | msgpack.unpackb(HELD)
