@@ -32,6 +32,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from shared.daemon.garbage import ShortCollections
 from tests.integration.inside import InsidePool
 
 ROOT = Path(__file__).parents[1]
@@ -134,6 +135,7 @@ class Bench:
         limits = dict.fromkeys(("MAX_JOBS_PER_SUBMISSION", "MAX_JOBS_PER_OWNER"), str(max(jobs + 10_000, 100_000)))
         self.pool: Any = InsidePool(directory / "pool", **{"START": "false", **limits, **knobs})
         self.figures: dict[str, Any] = {}
+        self.pool.loop.call_soon_threadsafe(ShortCollections().start)  # as `roost up` and daemons do
         self.watch = LoopWatch(self.pool.loop)
         self.command_s = self.command_mib = 0.0  # of the commands of one step
 
