@@ -14,6 +14,7 @@ from engine.analyze.unadvertised import unadvertised
 from engine.reasons import POLICIES, SLOTS, Amount, blockers, nearest, wait
 from engine.reasons import slots as so_many
 from shared.classad import ClassAd
+from shared.transfer.progress import in_words
 
 PARALLEL_UNIVERSE: Final = 11
 STATES: Final = {
@@ -144,7 +145,7 @@ def _verdict(
         return f"It is on hold: {reason} (code {code}/{subcode}); it can run once it is released."
     if state != "idle":
         host = job.eval_string("RemoteHost")
-        return f"It is {state}{f' on {host}' if host else ''}."
+        return f"It is {state}{f' on {host}' if host else ''}.{_on_their_way(job)}"
     if slot := job.eval_string("RoostMatchedSlot"):
         return f"It is matched with {slot}; it runs once that has answered."
     cause = nearest(counts)
@@ -175,6 +176,16 @@ def _verdict(
     if cause == "slot-requirements":
         return "Slots satisfy its Requirements, but none accepts it: it does not run as things are."
     return _impossible(needs, found)
+
+
+def _on_their_way(job: ClassAd) -> str:
+    """How far its files are that travel."""
+    found = ""
+    for way in ("Input", "Output"):
+        done, total, rate = (int(_number(job, f"Transfer{way}Bytes{what}")) for what in ("Done", "Total", "PerSecond"))
+        if f"Transfer{way}BytesDone" in job:
+            found += f" Its {way.lower()} is on its way: {in_words(max(0, done), max(0, total), max(0, rate))}."
+    return found
 
 
 def _of_all(job: ClassAd, state: str, verdict: str) -> str:

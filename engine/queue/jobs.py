@@ -91,7 +91,9 @@ _PROTECTED: Final = """
     JobLastStartDate JobCurrentStartTransferInputDate JobCurrentFinishTransferInputDate
     JobCurrentStartTransferOutputDate JobCurrentFinishTransferOutputDate CumulativeTransferTime
     TransferQueued TransferringInput TransferringOutput TransferInQueued TransferInStarted TransferInFinished
-    TransferOutQueued TransferOutStarted TransferOutFinished FirstJobMatchDate LastVacateTime NumJobStarts
+    TransferOutQueued TransferOutStarted TransferOutFinished TransferInputBytesDone TransferInputBytesTotal
+    TransferInputBytesPerSecond TransferOutputBytesDone TransferOutputBytesTotal TransferOutputBytesPerSecond
+    FirstJobMatchDate LastVacateTime NumJobStarts
     NumShadowStarts NumShadowExceptions NumJobMatches NumHolds NumHoldsByReason NumJobCompletions NumRestarts NumVacates
     NumVacatesByReason NumSystemHolds NumJobReconnects JobRunCount RemoteHost RemoteSlotID LastRemoteHost StartdAddr
     StartdIpAddr RemotePool LastRemotePool LastRemoteWallClockTime RemoteWallClockTime CumulativeSlotTime

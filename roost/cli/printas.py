@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from engine.queue.outcome import ATTRIBUTES as OUTCOME_FIELDS
-from roost.cli import printf
+from roost.cli import printf, transfer_state
 from roost.cli.print_mask import As, integer, real, string, truth
 from shared.classad import UNDEFINED, ClassAd, unparse
 from shared.classad.expr import Expr, ListExpr, Literal
@@ -161,15 +161,6 @@ def _batch_name(_: str, ad: ClassAd) -> str | None:
         return f"DAG: {integer(ad, 'ClusterId') or 0}"
     node = string(ad, "DAGNodeName") if "DAGManJobId" in ad else None
     return None if node is None else f"NODE: {node}"
-
-
-def _io_state(_: str, ad: ClassAd) -> str:
-    doing = [
-        word
-        for word, name in (("in", "TransferringInput"), ("out", "TransferringOutput"), ("queued", "TransferQueued"))
-        if truth(ad, name)
-    ]
-    return f" transfer={','.join(doing)}" if doing else ""
 
 
 def _cpu_utilisation(_: float, ad: ClassAd) -> float | None:
@@ -388,7 +379,7 @@ TABLE: Final[dict[str, As]] = {
         render=_batch_name,
         needs=("JobBatchName", "JobUniverse", "ClusterId", "DAGManJobId", "DAGNodeName"),
     ),
-    "BUFFER_IO_MISC": As("str", render=_io_state, needs=("TransferringInput", "TransferringOutput", "TransferQueued")),
+    "BUFFER_IO_MISC": As("str", render=transfer_state.io_state, needs=transfer_state.NEEDS),
     "CONDOR_PLATFORM": As("str", render=_condor_platform),
     "CONDOR_VERSION": As("str", render=_condor_version),
     "CPU_UTIL": As("float", render=_cpu_utilisation, form="%.1f", needs=("RemoteUserCpu", "CommittedTime")),

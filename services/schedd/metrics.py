@@ -112,11 +112,11 @@ class ScheddStatistics:
             ("Upload", "input", updates.settings.max_uploads),
             ("Download", "output", updates.settings.max_downloads),
         ):
-            queue = self._files.tickets.queues[what]
+            queue = self._files.turns.tickets.queues[what]
             told[f"TransferQueueNum{name}ing"] = queue.going
             told[f"TransferQueueNumWaitingTo{name}"] = queue.waiting
             told[f"TransferQueueMax{name}ing"] = most
-            told[f"TransferQueueMBWaitingTo{name}"] = round(self._files.tickets.waiting_bytes[what] / MIB, 3)
+            told[f"TransferQueueMBWaitingTo{name}"] = round(self._files.turns.tickets.waiting_bytes[what] / MIB, 3)
         return told
 
     def _look_at_runs(self, now: float) -> None:

@@ -75,6 +75,19 @@ class JobStarted(JobEvent):
 
 
 @message
+class JobTransferring(JobEvent):
+    """How far the files of a run are, of a transfer that takes long: after 10 s, and whenever it has taken twice as
+    long as it had then."""
+
+    type: ClassVar[str] = "job.transferring"
+    attempt: int
+    direction: str  # input or output
+    bytes_done: int
+    bytes_total: int  # 0: nobody knows
+    bytes_per_s: int  # a moment ago
+
+
+@message
 class JobEnded(JobEvent):
     """The job left the machine by itself."""
 

@@ -132,6 +132,7 @@ PUBLISHED: Final = (
             "job.submitted",
             "job.matched",
             "job.started",
+            "job.transferring",
             "job.ended",
             "job.evicted",
             "job.held",

@@ -7,10 +7,10 @@ A capability token says which run or sandbox is meant and is all the authority t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 from tenacity import (
@@ -30,6 +30,8 @@ PATIENCE_S: Final = 60.0
 #: No byte for so long: the connection is dead.
 STALL_S: Final = 60.0
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=STALL_S)
+#: For what a job does not wait for.
+_SHORT: Final = aiohttp.ClientTimeout(total=5)
 #: As where nothing is configured.
 _DEFAULT: Final = TransferTls()
 _RETRY_STATUS: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
@@ -164,6 +166,20 @@ async def send_piece(
         ) as response:
             if response.status == OUT_OF_STEP and (size := response.headers.get(SIZE_HEADER, "")).isdigit():
                 raise OutOfStep(int(size))
+            await _check(response)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
+
+
+async def tell_progress(
+    session: aiohttp.ClientSession, url: str, token: str, told: Mapping[str, Any], *, tls: TransferTls = _DEFAULT
+) -> None:
+    """POST to `<url>/progress` how far other files of the run are, once. Raises as `send`."""
+    try:
+        way = await tls.way(url)
+        async with session.post(
+            f"{url}/progress", json=told, headers=_headers(token), timeout=_SHORT, ssl=way
+        ) as response:
             await _check(response)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error

@@ -7,7 +7,7 @@ import time
 import aiohttp
 import pytest
 
-from services.schedd.io import file_server
+from services.schedd.io import transfer_turns
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus
 from shared.messages.base import Ack
@@ -60,7 +60,7 @@ async def test_a_job_has_the_next_one_start_later(tmp_path):
 
 @pytest.mark.parametrize("knob", ["MAX_CONCURRENT_UPLOADS", "MAX_CONCURRENT_DOWNLOADS"])
 async def test_transfers_beyond_the_limit_wait_for_their_turn(tmp_path, monkeypatch, knob):
-    monkeypatch.setattr(file_server, "TURN_S", 0.1)
+    monkeypatch.setattr(transfer_turns, "TURN_S", 0.1)
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(64 << 20)
@@ -70,7 +70,7 @@ async def test_transfers_beyond_the_limit_wait_for_their_turn(tmp_path, monkeypa
         await pool.match(count=2)
         await eventually(lambda: len(pool.startd.activations) == 2, what="two runs")
         one, two = pool.startd.activations
-        line = pool.schedd.file_server.tickets.queues["input" if knob.endswith("UPLOADS") else "output"]
+        line = pool.schedd.file_server.turns.tickets.queues["input" if knob.endswith("UPLOADS") else "output"]
         headers = {"Authorization": f"Bearer {one.transfer_token}"}
         go_on = asyncio.Event()
         if knob.endswith("UPLOADS"):

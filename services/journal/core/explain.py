@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from engine.reasons import nearest
+from shared.transfer.progress import in_words
 
 #: Every cause of waiting, with a few words for people. The negotiator's codes are its own (reasons.CODES), but
 #: for `no-match`, which is told apart by what kept most slots away.
@@ -292,6 +293,9 @@ def describe_event(fact: RecordedEvent, match: Mapping[str, Any] | None = None) 
             return f"not started{f' on {slot}' if slot else ''}: {body.get('reason', '')}"
         case "job.started":
             return f"started on {slot} (run {body.get('attempt', 1)})"
+        case "job.transferring":
+            numbers = (int(body.get(name, 0)) for name in ("bytes_done", "bytes_total", "bytes_per_s"))
+            return f"{body.get('direction', 'files')} on its way: {in_words(*numbers)}"
         case "job.evicted":
             return f"evicted from {slot}: {body.get('reason', '')}"
         case "job.ended":

@@ -219,6 +219,7 @@ def on_run_end(job: Job, claim: Claim, run: Shadow, ended: Ended) -> None:
     had = ended.had_s if claim.granted else 0.0
     if run.suspended:
         on_continue(job, run, ended.at)
+    transfer_times.at_rest(job.ad, "Input", "Output")
     job.ad["RemoteWallClockTime"] = float(job.number("RemoteWallClockTime")) + had
     job.ad["LastRemoteWallClockTime"] = float(had)
     job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + had * claim.weight()

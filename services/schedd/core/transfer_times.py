@@ -8,15 +8,19 @@ from typing import Final, Literal
 
 from engine.queue.jobs import Job
 from shared.classad import ClassAd
+from shared.transfer.progress import Standing
 
 #: What the names of a direction have.
 Direction = Literal["Input", "Output"]
 _SHORT: Final = {"Input": "In", "Output": "Out"}
+#: How far files are that travel: bytes that are there, of all (where somebody knows), and how fast.
+_PROGRESS: Final = ("BytesDone", "BytesTotal", "BytesPerSecond")
 #: Of the run before, where another begins.
 _OF_ONE_RUN: Final = (
     *(f"Transfer{way}{step}" for way in _SHORT.values() for step in ("Queued", "Started", "Finished")),
     *(f"JobCurrent{step}Transfer{way}Date" for way in _SHORT for step in ("Start", "Finish")),
     *("TransferQueued", "TransferringInput", "TransferringOutput"),
+    *(f"Transfer{way}{what}" for way in _SHORT for what in _PROGRESS),
 )
 
 
@@ -43,6 +47,26 @@ def started(job: Job, way: Direction, now: float) -> None:
     ad[f"Transfer{_SHORT[way]}Started"] = ad[f"JobCurrentStartTransfer{way}Date"] = int(now)
 
 
+def stands(job: Job, way: Direction, standing: Standing) -> None:
+    """How far they are. Nothing of it is worth a commit: it is another a moment later."""
+    ad = job.ad
+    ad[f"Transferring{way}"] = True
+    values = (standing.done, standing.total, standing.bytes_per_s)
+    for what, value in zip(_PROGRESS, values, strict=True):
+        if value or what != "BytesTotal":
+            ad[f"Transfer{way}{what}"] = value
+
+
+def at_rest(ad: ClassAd, *ways: Direction) -> None:
+    """No file travels any more these ways."""
+    for way in ways:
+        if ad.eval(f"Transferring{way}") is True:
+            ad[f"Transferring{way}"] = False
+        for what in _PROGRESS:
+            if (name := f"Transfer{way}{what}") in ad:
+                del ad[name]
+
+
 def ended(job: Job, way: Direction, now: float, *, arrived: bool) -> None:
     """No more of them travels. arrived: all are there; else they may come again."""
     ad = job.ad
@@ -50,7 +74,7 @@ def ended(job: Job, way: Direction, now: float, *, arrived: bool) -> None:
     began = ad.eval(f"Transfer{_SHORT[way]}Started")
     if ad.eval(f"Transferring{way}") is not True or not isinstance(began, int):
         return  # it never was its turn, or the run is over
-    ad[f"Transferring{way}"] = False
+    at_rest(ad, way)
     job.count("CumulativeTransferTime", max(0, int(now) - began))
     if arrived:
         ad[f"Transfer{_SHORT[way]}Finished"] = ad[f"JobCurrentFinishTransfer{way}Date"] = int(now)

@@ -1,6 +1,7 @@
 """The schedd's end of file transfer, over HTTP.
 
     GET  /runs/<job>/<attempt>/input    what the run takes along          (the run's token)
+    POST /runs/<job>/<attempt>/progress how far files are that go by URL, as JSON  (the same)
     PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
     PUT  /runs/<job>/<attempt>/stream/<out or err>?at=N  a piece of its output, N bytes from the beginning  (the same)
     GET  /runs/<job>/<attempt>/checkpoint  the last whole checkpoint, perhaps of nothing  (the same)
@@ -20,7 +21,7 @@ Output is received and verified in the spool first. Then the list of its members
 database, and only then are they moved: a schedd that was killed in between goes on moving when it is back, so the
 output of a run is there as a whole or not at all, and a repeated PUT changes nothing twice.
 
-Transfers beyond MAX_CONCURRENT_UPLOADS and MAX_CONCURRENT_DOWNLOADS wait for their turn (core.transfer_queue).
+Transfers beyond MAX_CONCURRENT_UPLOADS and MAX_CONCURRENT_DOWNLOADS wait for their turn (transfer_turns).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import ssl
 import stat
 import tempfile
 import time
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,22 +49,20 @@ from aiohttp import web
 
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad
-from services.schedd.core import transfer_times
 from services.schedd.core.imports import held_once_spooled
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
-from services.schedd.core.transfer_queue import TransferQueue
-from services.schedd.io import checkpoint_cleanup, checkpoints, job_trace, spool
+from services.schedd.io import checkpoint_cleanup, checkpoints, spool
 from services.schedd.io.chirp import ChirpRequests
 from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queue_db import output_of, rows
+from services.schedd.io.transfer_progress import MAX_TOLD, TransferProgress
+from services.schedd.io.transfer_turns import Moved, TransferTurns, nothing
 from services.schedd.io.url_signing import NotSigned, sign
-from services.schedd.settings import Settings
 from shared import private_files
 from shared.chirp import MAX_REQUEST
 from shared.classad import ClassAd, unparse_old
-from shared.errors import RetryableError
 from shared.transfer.bundle import CHUNK, Entry, Source, check_sources, feed, receiving, write_bundle
 from shared.transfer.connections import runner_of
 from shared.transfer.counts import TransferCounts
@@ -80,53 +79,8 @@ MIB: Final = 1 << 20
 #: Bytes, and seconds, that are read on after a transfer was refused.
 MAX_DISCARDED: Final = 64 * MIB
 DISCARD_S: Final = 10.0
-#: Seconds that a transfer waits in one request; the execution point asks again then, and has its place.
-TURN_S: Final = 20.0
 #: Bytes of a request to sign URLs.
 MAX_SIGNED: Final = 4 * MIB
-
-
-class NotYet(RetryableError):
-    """Other transfers go first: the client is to ask again."""
-
-
-class TransferTickets:
-    """The queues of transfers in both directions, and who waits in them."""
-
-    def __init__(self) -> None:
-        self.queues = {"input": TransferQueue(), "output": TransferQueue()}
-        self._waiting: dict[Hashable, asyncio.Future[None]] = {}
-        self.waiting_bytes = {"input": 0, "output": 0}  # of those that wait, as far as their size is known
-
-    @contextlib.asynccontextmanager
-    async def turn(
-        self, what: str, user: str, name: Hashable, settings: Settings, size: int = 0
-    ) -> AsyncIterator[None]:
-        """Inside, the transfer may go. what: input or output. size: bytes, 0: not known. Raises NotYet after TURN_S."""
-        queue = self.queues[what]
-        queue.most = settings.max_uploads if what == "input" else settings.max_downloads
-        ticket = object()
-        try:
-            if not queue.come(ticket, user, name):
-                self.waiting_bytes[what] += size
-                try:
-                    await self._called(ticket, queue)
-                finally:
-                    self.waiting_bytes[what] -= size
-            yield
-        finally:
-            self._waiting.pop(ticket, None)
-            queue.leave(ticket)
-            for called in queue.called():
-                self._waiting[called].set_result(None)
-
-    async def _called(self, ticket: Hashable, queue: TransferQueue) -> None:
-        called = self._waiting[ticket] = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(TURN_S):
-                await called
-        except TimeoutError:
-            raise NotYet(f"{queue.going} transfers are under way and {queue.waiting} wait: ask again") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +100,8 @@ class FileServer:
         self.table: JobTable = updates.table
         self.url = ""
         self.counts = TransferCounts()
-        self.tickets = TransferTickets()
+        self._progress = TransferProgress(updates)
+        self.turns = TransferTurns(updates, self.counts, self._progress)
         self._chirp = ChirpRequests(updates, lambda job: self._limit(job, OUTPUT))
         self._grants: dict[str, Grant] = {}
         self._users: dict[str, tuple[str, float]] = {}  # token -> (user, until): for the user's credentials
@@ -164,6 +119,7 @@ class FileServer:
                 web.put("/runs/{job}/{attempt}/stream/{name}", self._piece),
                 web.get("/runs/{job}/{attempt}/checkpoint", self._last_checkpoint),
                 web.put("/runs/{job}/{attempt}/checkpoint", self._checkpoint),
+                web.post("/runs/{job}/{attempt}/progress", self._on_progress),
                 web.post("/runs/{job}/{attempt}/signed", self._sign),
                 web.post("/runs/{job}/{attempt}/chirp", self._on_chirp),
                 web.put("/sandbox/{job}", self._upload),
@@ -302,8 +258,8 @@ class FileServer:
             raise _too_large(f"{INPUT}: {error}", limit) from error
         except (TransferError, OSError, ValueError) as error:  # ValueError: a zero byte in a path
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
-        async with self._travelling(job, run, "input", size, tell="Input"):
-            response = await _stream(request, sources, self.counts, limit)
+        async with self.turns.going(job, run, "input", size, tell="Input") as moved:
+            response = await _stream(request, sources, self.counts, limit, moved)
         self.counts.bytes.add("input", count=size)
         return response
 
@@ -311,6 +267,11 @@ class FileServer:
         job, run = self._run(request, transfer=False)
         answer = await self._chirp.answer(job, run, await _body(request, "a request of Chirp", MAX_REQUEST))
         return web.Response(body=answer.pack(), content_type="application/x-msgpack")
+
+    async def _on_progress(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request)
+        self._progress.take(job, run, await _body(request, "what is told of a transfer", MAX_TOLD))
+        return web.Response()
 
     async def _sign(self, request: web.Request) -> web.StreamResponse:
         job, _ = self._run(request)
@@ -324,30 +285,6 @@ class FileServer:
         except NotSigned as error:
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
         return web.json_response({"urls": found})
-
-    @contextlib.asynccontextmanager
-    async def _travelling(
-        self, job: Job, run: Shadow, what: str, size: int = 0, tell: transfer_times.Direction | None = None
-    ) -> AsyncIterator[None]:
-        """Wait for the turn of this transfer; count and trace it. tell: what the job's ad says of it, if anything."""
-        name, settings, now = (job.id, run.attempt), self.updates.settings, self.updates.now
-        told = tell if job.whole is None else None  # a parallel job has many at a time
-        arrived = False
-        if told:
-            transfer_times.queued(job, told, now())
-        try:
-            async with self.tickets.turn(what, job.cluster.user, name, settings, size):
-                if told:
-                    transfer_times.started(job, told, now())
-                files = job_trace.files(self.updates.name, job, run, f"transfer.{what}", now)
-                with files, self.counts.measured(what):
-                    yield
-            arrived = True
-        except NotYet as error:
-            raise web.HTTPServiceUnavailable(text=str(error)) from error
-        finally:
-            if told and (job.shadow is run or job.shadow is None):
-                transfer_times.ended(job, told, now(), arrived=arrived)
 
     def _limit(self, job: Job, attribute: str) -> int | None:
         """Bytes of content that the job may send or bring back; None: no limit."""
@@ -371,8 +308,8 @@ class FileServer:
         self._receiving.add(key)
         run.output_began = run.output_began or self.updates.now()
         try:
-            async with self._travelling(job, run, "output", size_told(request.headers), tell="Output"):
-                await self._receive(request, job, run)
+            async with self.turns.going(job, run, "output", size_told(request.headers), tell="Output") as moved:
+                await self._receive(request, job, run, moved)
         except NoRoom as error:
             # Not the job's fault: its output stays where it is until there is room.
             self.updates.context.log.warning("output_waits_for_room", job_id=str(job.id), reason=str(error))
@@ -391,10 +328,10 @@ class FileServer:
             self._receiving.discard(key)
         return web.Response()
 
-    async def _receive(self, request: web.Request, job: Job, run: Shadow) -> None:
+    async def _receive(self, request: web.Request, job: Job, run: Shadow, moved: Moved) -> None:
         incoming = self.updates.spool / "incoming"
         await asyncio.to_thread(private_files.make_directory, incoming)
-        async with self._taking(request, incoming, self._limit(job, OUTPUT)) as extraction:
+        async with self._taking(request, incoming, self._limit(job, OUTPUT), moved) as extraction:
             entries = extraction.finish()
             self.counts.bytes.add("output", count=sum(entry.size for entry in entries))
             moves = await asyncio.to_thread(self._places, job, entries)
@@ -415,7 +352,7 @@ class FileServer:
     async def _last_checkpoint(self, request: web.Request) -> web.StreamResponse:
         job, run = self._run(request)
         sources = await asyncio.to_thread(checkpoints.sources, self.updates.spool, job)
-        async with self._travelling(job, run, "input"):
+        async with self.turns.going(job, run, "input"):
             return await _stream(request, sources, self.counts)
 
     async def _checkpoint(self, request: web.Request) -> web.StreamResponse:
@@ -426,7 +363,7 @@ class FileServer:
             raise web.HTTPServiceUnavailable(text="files of this run are being received already")
         self._receiving.add(key)
         try:
-            async with self._travelling(job, run, "output", size_told(request.headers)):
+            async with self.turns.going(job, run, "output", size_told(request.headers)):
                 await self._keep_checkpoint(request, job, run)
         except NoRoom as error:
             self.updates.context.log.warning("checkpoint_waits_for_room", job_id=str(job.id), reason=str(error))
@@ -493,7 +430,7 @@ class FileServer:
 
     @contextlib.asynccontextmanager
     async def _taking(
-        self, request: web.Request, directory: Path, limit_bytes: int | None
+        self, request: web.Request, directory: Path, limit_bytes: int | None, moved: Moved = nothing
     ) -> AsyncIterator[Extraction]:
         """The bundle of a request, received in a directory of its own there: what exceeds the limit, or leaves the disk
         no reserve, is refused as it comes, and removed. Raises TransferError."""
@@ -510,6 +447,7 @@ class FileServer:
                     raise NoRoom(f"the spool of the schedd is full: {lack}")
                 await feed(extraction, chunk)
                 counts.file_write_s += (began := time.perf_counter()) - came
+                moved(len(chunk))
             yield extraction
 
     def _places(self, job: Job, entries: list[Entry]) -> list[Move]:
@@ -739,7 +677,11 @@ def _too_large(text: str, limit: int | None) -> web.HTTPRequestEntityTooLarge:
 
 
 async def _stream(
-    request: web.Request, sources: list[Source], counts: TransferCounts, limit: int | None = None
+    request: web.Request,
+    sources: list[Source],
+    counts: TransferCounts,
+    limit: int | None = None,
+    moved: Moved = nothing,
 ) -> web.StreamResponse:
     bundle: AsyncIterator[bytes] = write_bundle(sources, limit_bytes=limit)
     response = web.StreamResponse(headers={"Content-Type": "application/x-tar"})
@@ -750,6 +692,7 @@ async def _stream(
             counts.file_read_s += (read := time.perf_counter()) - began
             await response.write(chunk)
             counts.net_write_s += (began := time.perf_counter()) - read
+            moved(len(chunk))
     except TransferError:
         # The header is out: only a connection that breaks tells the other side that this is no whole bundle.
         if request.transport is not None:

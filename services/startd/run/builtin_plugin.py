@@ -9,6 +9,9 @@ where nothing of Roost can be read: it needs the standard library alone.
 A download is another file until it is whole: its length is what the server announced, and its checksum what the server
 (Repr-Digest, Digest, Content-MD5) or the URL (`#sha256=...`) says. What may pass is tried again, later each time. No
 message and no result has the query or the password of a URL: they may be the right to the file.
+
+Meanwhile the file that `_ROOST_TRANSFER_PROGRESS` names says how far it is: bytes that went or came so far, and bytes
+of all, 0 as long as nobody knows.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ import json
 import os
 import random
 import re
-import shutil
 import socket
 import ssl
 import sys
@@ -43,6 +45,8 @@ CHUNK = 1 << 18
 #: Answers that may be others in a moment.
 PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 SHOWN = 300
+#: How far it is is told after so many seconds again.
+TELL_S = 1.0
 
 
 class Passing(Exception):
@@ -75,6 +79,52 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return found
 
 
+class Progress:
+    """How far the transfers are. path: of the file for who looks; empty: nobody does. files: how many are left."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self.files = 0
+        self.before = 0  # bytes of the files that are done
+        self.total = 0
+        self.told = 0.0
+
+    def begins(self, size: int) -> None:
+        """One more file of so many bytes (0: not known): what all have is known once it is the last one."""
+        self.total = self.before + size if size and self.files == 1 else 0
+
+    def stands(self, done: int) -> None:
+        """So many bytes of it are there."""
+        now = time.monotonic()
+        if self.path and now - self.told >= TELL_S:
+            self.told = now
+            with contextlib.suppress(OSError):
+                with open(f"{self.path}.new", "w", encoding="ascii") as file:
+                    file.write(f"{self.before + done} {self.total}")
+                os.replace(f"{self.path}.new", self.path)
+
+    def ends(self, size: int) -> None:
+        self.before += size
+        self.files -= 1
+
+
+progress = Progress()
+
+
+class _Counted:
+    """A file that is sent."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.done = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.file.read(size)
+        self.done += len(data)
+        progress.stands(self.done)
+        return data
+
+
 _opener = urllib.request.build_opener(_Redirects)
 
 
@@ -101,6 +151,7 @@ def main(words: list[str], out: IO[str] = sys.stdout) -> int:
         sys.stderr.write(f"want -infile FILE -outfile FILE [-upload]: {error}\n")
         return 2
     good = True
+    progress.path, progress.files = os.environ.get("_ROOST_TRANSFER_PROGRESS", ""), len(asked)
     with open(outfile, "w", encoding="utf-8", errors="surrogateescape") as file:
         for ad in asked:
             if upload and ad.get("MakeDirectories") == "true":
@@ -108,6 +159,7 @@ def main(words: list[str], out: IO[str] = sys.stdout) -> int:
             result = transfer(ad["Url"], ad["LocalFileName"], upload=upload)
             file.write(ad_text(result))
             file.flush()
+            progress.ends(result["TransferFileBytes"])
             if not result["TransferSuccess"]:
                 good = False
                 sys.stderr.write(f"{result['TransferError']}\n")
@@ -199,8 +251,9 @@ def put(url: str, path: str) -> tuple[int, int]:
         raise Final(f"{path} can not be read: {error.strerror}") from error
     with file:
         size = os.fstat(file.fileno()).st_size
+        progress.begins(size)
         request = _request(url, "PUT")
-        request.data = file
+        request.data = _Counted(file)
         request.add_header("Content-Length", str(size))
         request.add_header("Content-Type", "application/octet-stream")
         with _answer(request) as answer:
@@ -223,7 +276,10 @@ def _copy(source: str, target: str) -> int:
     with file, open(target, "xb") as copy:
         if not os.path.isfile(source):
             raise Final(f"{source} is no regular file")
-        shutil.copyfileobj(file, copy, CHUNK)
+        progress.begins(os.fstat(file.fileno()).st_size)
+        while chunk := file.read(CHUNK):
+            copy.write(chunk)
+            progress.stands(copy.tell())
         return copy.tell()
 
 
@@ -240,6 +296,7 @@ def _download(url: str, path: str) -> tuple[int, int]:
         wanted = _of_headers(answer.headers) | wanted
         digests = {name: hashlib.new(name) for name in wanted}
         announced = answer.headers.get("Content-Length", "")
+        progress.begins(int(announced) if announced.isdigit() else 0)
         size = 0
         try:
             while chunk := answer.read(CHUNK):
@@ -247,6 +304,7 @@ def _download(url: str, path: str) -> tuple[int, int]:
                     digest.update(chunk)
                 file.write(chunk)
                 size += len(chunk)
+                progress.stands(size)
         except (http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
             raise Passing(f"broke off after {size} bytes: {error}", answer.status) from error
         if announced.isdigit() and size != int(announced):

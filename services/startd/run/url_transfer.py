@@ -26,7 +26,7 @@ from services.startd.core.run.failures import Fault, RunFailed, failed_with
 from services.startd.core.run.job_launch import JOB_AD, MACHINE_AD, Finished, Launch, Started, ad_file
 from services.startd.core.run.plugins import BadPlugin, Plugin, Results, Transfer
 from services.startd.exec.process_based import read_end
-from services.startd.run import scratch_files
+from services.startd.run import scratch_files, url_progress
 from services.startd.run.context import RunContext
 from services.startd.run.orders import Orders
 from shared.classad import ClassAd
@@ -94,7 +94,8 @@ class UrlTransfer:
         slot = self._record.slot
         try:
             for plugin, some in plugins.share_out(await self._sign(transfers, own, upload=upload), own):
-                results, subcode = await self._run(plugin, some, launch, upload=upload)
+                async with url_progress.told(self._record, self._context, some, upload=upload):
+                    results, subcode = await self._run(plugin, some, launch, upload=upload)
                 found = found.plus(results)
                 if results.trouble:
                     raise plugins.failure(results.trouble, subcode, upload=upload, slot=slot)
@@ -231,7 +232,7 @@ def _launch(plugin: Plugin, words: Sequence[str], job: Launch, run: str) -> Laun
     env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     env |= {name: job.env[name] for name in _OF_JOBS if name in job.env}
     env |= {"_CONDOR_JOB_AD": f"{scratch}/{JOB_AD}", "_CONDOR_MACHINE_AD": f"{scratch}/{MACHINE_AD}"}
-    env |= {"HOME": scratch, "TMPDIR": scratch}
+    env |= {"HOME": scratch, "TMPDIR": scratch, url_progress.VARIABLE: f"{scratch}/{url_progress.FILE}"}
     return replace(
         job,
         run=f"{run}/transfer/{secrets.token_hex(4)}",

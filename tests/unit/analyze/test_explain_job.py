@@ -235,6 +235,11 @@ def test_verdicts_where_nothing_is_free():
     [
         ({"JobStatus": 2, "RemoteHost": "slot1@a"}, "running", "It is running on slot1@a."),
         (
+            {"JobStatus": 2, "TransferInputBytesDone": 5000, "TransferInputBytesTotal": 10000},
+            "running",
+            "It is running. Its input is on its way: 5.0 of 10.0 kB.",
+        ),
+        (
             {"JobStatus": 5, "HoldReason": "by hand", "HoldReasonCode": 1, "HoldReasonSubCode": 2},
             "held",
             "It is on hold: by hand (code 1/2); it can run once it is released.",

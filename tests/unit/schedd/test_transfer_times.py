@@ -1,7 +1,9 @@
 """What a job's ad tells of its files' way, and of the slots that it was matched with."""
 
+from engine.queue.jobs import Shadow
 from services.schedd.core import job_end, transfer_times
 from shared.classad import UNDEFINED
+from shared.transfer.progress import Standing
 from tests.unit.schedd.test_decisions import cluster_of, job_of
 from tests.unit.schedd.test_job_end import claim_of
 
@@ -62,3 +64,24 @@ def test_a_job_remembers_as_many_slots_as_it_wants():
     other = job_of(cluster_of(""))
     job_end.on_matched(other, "slot1@a", 100.0)
     assert "LastMatchName0" not in other.ad
+
+
+def test_how_far_files_are_is_told_while_they_travel():
+    job = job_of(cluster_of(""))
+    names = [f"TransferInput{what}" for what in ("BytesDone", "BytesTotal", "BytesPerSecond")]
+    transfer_times.started(job, "Input", 10.0)
+    transfer_times.stands(job, "Input", Standing(5, 0, 2, notable=False))
+    assert told(job, *names) == [5, UNDEFINED, 2]  # nobody knows how many there are
+    transfer_times.stands(job, "Input", Standing(7, 9, 0, notable=False))
+    assert told(job, *names) == [7, 9, 0]
+    transfer_times.ended(job, "Input", 20.0, arrived=True)
+    assert told(job, *names, "TransferringInput") == [UNDEFINED, UNDEFINED, UNDEFINED, False]
+
+
+def test_a_run_that_is_over_transfers_nothing():
+    cluster = cluster_of("")
+    job, claim = job_of(cluster), claim_of("SlotID = 1")
+    transfer_times.stands(job, "Output", Standing(5, 6, 2, notable=False))
+    run = Shadow(job=job.id, attempt=1, token="", transfer=True, started=1.0, claim=claim.id)
+    job_end.on_run_end(job, claim, run, job_end.Ended(9.0, 8.0, 7.0))
+    assert told(job, "TransferringOutput", "TransferOutputBytesDone") == [False, UNDEFINED]

@@ -47,6 +47,24 @@ export function memory(mib) {
   return mib >= 1024 ? `${some.format(mib / 1024)} GiB` : `${whole.format(mib)} MiB`;
 }
 
+/** Bytes as "1.2 GB". @param {unknown} value */
+export function bytes(value) {
+  if (!isNumber(value)) return "–";
+  const place = Math.min(4, Math.max(0, Math.floor(Math.log10(Math.max(1, value)) / 3)));
+  return `${some.format(value / 1000 ** place)} ${["B", "kB", "MB", "GB", "TB"][place]}`;
+}
+
+/** How far files are: "1.2 GB of 5 GB, 80 MB/s, 48 s left". @param {unknown} done @param {unknown} total @param {unknown} rate */
+export function progress(done, total, rate) {
+  const known = isNumber(total) && total > 0;
+  const parts = [`${bytes(done)}${known ? ` of ${bytes(total)}` : ""}`];
+  if (isNumber(rate) && rate > 0) {
+    parts.push(`${bytes(rate)}/s`);
+    if (known && isNumber(done) && done < total) parts.push(`${duration(Math.round((total - done) / rate))} left`);
+  }
+  return parts.join(", ");
+}
+
 const day = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const whole_date = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });

@@ -1,5 +1,5 @@
 // Events and causes in words.
-import { duration, number } from "./format.js";
+import { duration, number, progress } from "./format.js";
 
 // Of jobs that were ordered together: how many they are.
 const many = (e) => (e.jobs?.length ? `${number(e.jobs.reduce((sum, [first, last]) => sum + last - first + 1, 0))} jobs of the cluster ` : "");
@@ -25,6 +25,7 @@ const SAID = {
   "defrag.round": (e) => `${number(e.whole)} of ${number(e.machines)} machines whole, ${number(e.draining)} draining${e.why ? `: ${e.why}` : ""}`,
   "daemon.started": (e) => `${e.subsystem} ${e.daemon} started`,
   "job.sorted": (e) => `${number(Object.keys(e.kinds ?? {}).length)} ${Object.keys(e.kinds ?? {}).length === 1 ? "kind of jobs" : "kinds of jobs"} of ${e.schedd}`,
+  "job.transferring": (e) => `${e.direction} on its way: ${progress(e.bytes_done, e.bytes_total, e.bytes_per_s)}`,
   "job.unmatched": (e) => `the match with ${e.slot} came to nothing${e.reason ? `: ${e.reason}` : ""}`,
   "job.limit": (e) => `the schedd ${e.schedd} starts ${e.limited === false ? "jobs again" : "no more jobs"}${e.reason ? `: ${e.reason}` : ""}`,
   "negotiation.matched": (e) => `matches of cycle ${e.cycle} for ${number((e.groups ?? []).length)} ${(e.groups ?? []).length === 1 ? "request" : "requests"}`,

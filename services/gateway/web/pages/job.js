@@ -3,7 +3,7 @@ import { Ago, At, Card, Empty, Facts, Head, Part, Recorded, Since, colour } from
 import { confirm, toast } from "../parts/dialog.js";
 import { ask, url } from "../lib/api.js";
 import { Fragment, html, useState } from "../lib/html.js";
-import { count, duration, memory, moment, number } from "../lib/format.js";
+import { count, duration, memory, moment, number, progress } from "../lib/format.js";
 import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 import { said, tone } from "../lib/words.js";
@@ -69,6 +69,7 @@ function Shown({ data, id }) {
     <${Card} title="How it runs" wide="w6"><${Facts} facts=${[
       ["Status", html`<${State} row=${row} />`], ["Machine", host && html`<a href=${href(["machine", host.split("@").pop()])}>${host}</a>`],
       ["Started", row.JobCurrentStartDate && html`<${At} at=${row.JobCurrentStartDate} />`], ["Starts", count(row.NumJobStarts)], ["Ran", row.Status === "Running" ? html`<${Since} at=${row.JobCurrentStartDate} />` : duration(row.RemoteWallClockTime)],
+      ...["Input", "Output"].map((way) => [`${way} files`, travelling(ad, way)]),
       ["Ended", row.CompletionDate ? html`<${At} at=${row.CompletionDate} />` : ""], ["Exit", row.Failure ? html`<b class="bad">${row.Failure}</b>` : row.Status === "Completed" ? `code ${row.ExitCode ?? "–"}` : ""],
       ["Removed", row.RemoveReason], ["Where", history ? "in the history" : "in the queue"],
     ]} /></${Card}>
@@ -76,6 +77,12 @@ function Shown({ data, id }) {
     <${Siblings} row=${row} history=${history} />
     <${Attributes} ad=${ad} />
   </div>`;
+}
+
+/** How far its files are that travel now. */
+function travelling(ad, way) {
+  const [done, total, rate] = ["Done", "Total", "PerSecond"].map((what) => Number(ad[`Transfer${way}Bytes${what}`]));
+  return Number.isNaN(done) ? "" : html`${progress(done, total, rate)}${total > 0 && html` <progress max=${total} value=${Math.min(done, total)} aria-label=${`${way} files`}></progress>`}`;
 }
 
 /** Why it waits, from the negotiator. */
