@@ -153,6 +153,7 @@ class Shadow:
     stored_usage: Usage = field(default_factory=Usage)  # as last reported
     output_began: float = 0.0  # wall clock, when its output began to come, for its trace
     removed_by_policy: bool = False  # it is being ended, as a policy removed its job
+    public: frozenset[str] = frozenset()  # names of files that its machine was told of as public
 
 
 @dataclass(slots=True)

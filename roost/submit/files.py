@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from roost.submit import java, vm
+from roost.submit import java, public_files, vm
 from roost.submit.commands import NULL_FILE, Attributes, Commands, iwd, near, usage
 from shared.config.errors import config_error
 
@@ -148,6 +148,7 @@ def transfer(c: Commands, out: Attributes) -> None:
     public = _list(c.text("public_input_files") or "")
     if public:
         out["PublicInputFiles"] = public
+        public_files.check(c, public)
     if outputs is not None and (listed := "" if outputs == '""' else _list(outputs)) + outputs.strip(" ,\t"):
         out["TransferOutput"] = listed
     remaps = c.text("transfer_output_remaps")

@@ -32,6 +32,7 @@ from services.startd.components.launchers import LauncherAds
 from services.startd.components.machine_check import MachineCheck
 from services.startd.components.noclaim_shutdown import NoClaimShutdown
 from services.startd.components.owner_watch import OwnerWatch
+from services.startd.components.reuse import Reuse
 from services.startd.components.run_statistics import RunStatistics
 from services.startd.components.transfer_plugins import TransferPlugins
 from services.startd.context import Component, Handler, StartdContext
@@ -58,6 +59,7 @@ from services.startd.recovery import recover
 from services.startd.rpc.admin_rpc import AdminRpc
 from services.startd.rpc.claim_rpc import ClaimRpc
 from services.startd.rpc.ssh_to_job import SshToJob
+from services.startd.run.reuse_directory import ReuseDirectory
 from services.startd.run_table import RunTable
 from services.startd.runs import Runs
 from services.startd.slot_services import CurrentSettings, Machine, SlotServices
@@ -89,6 +91,7 @@ COMPONENTS: tuple[type[Component], ...] = (
     FetchWork,
     Hibernation,
     TransferPlugins,
+    Reuse,
 )
 
 
@@ -241,6 +244,7 @@ class Startd(Daemon):
             fork_server=execution.fork_server,
             isolation=execution.isolation,
             launchers=execution.launchers,
+            reuse=ReuseDirectory(context.log),
         )
         startd = self._shared = StartdContext.of(services, Runs(services, self.counts))
         self.components += [component(startd) for component in self.kinds_of_components]

@@ -251,6 +251,7 @@ class Runs:
             boot=boot_id(),
             launchers=startd.launchers,
             plugins=startd.plugins,
+            reuse=startd.reuse,
             isolation=startd.isolation,
             journal=startd.journal_writer,
             counts=self.counts,

@@ -81,6 +81,8 @@ class Settings:
     chirp: ChirpSettings
     plugins: tuple[str, ...] | None  # FILETRANSFER_PLUGINS; None: nothing goes by URL
     plugin_lifetime_s: int  # MAX_FILE_TRANSFER_PLUGIN_LIFETIME
+    reuse_directory: str  # DATA_REUSE_DIRECTORY; empty: in SPOOL
+    reuse_bytes: int  # DATA_REUSE_BYTES; 0: nothing is kept
     job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
     sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
     power: power_states.HibernationSettings  # HIBERNATE and what goes with it
@@ -153,6 +155,8 @@ def read(config: Config, detected: Detected) -> Settings:
         ),
         plugins=knobs.filetransfer_plugins if knobs.enable_url_transfers else None,
         plugin_lifetime_s=max(1, knobs.max_file_transfer_plugin_lifetime),
+        reuse_directory=knobs.data_reuse_directory,
+        reuse_bytes=knobs.data_reuse_bytes,
         job_attributes=tuple(name for name in knobs.startd_job_attrs if fold(name) not in PRIVATE_OF_JOBS),
         sibling_attributes=knobs.startd_slot_attrs,
         power=power_states.HibernationSettings(

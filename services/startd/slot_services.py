@@ -20,6 +20,7 @@ from services.startd.machine.detection import Source
 from services.startd.observers import Observer
 from services.startd.publisher import Publisher
 from services.startd.run.plugin_table import PluginTable
+from services.startd.run.reuse_directory import ReuseDirectory
 from services.startd.run_table import RunTable
 from services.startd.settings import Settings
 from shared.daemon.context import Context
@@ -68,6 +69,7 @@ class SlotServices:
     fork_server: ForkServer
     isolation: IsolationManager
     launchers: dict[str, Launcher]  # by name: process, docker, ...
+    reuse: ReuseDirectory
     plugins: PluginTable = field(default_factory=PluginTable)
 
     @property

@@ -22,6 +22,7 @@ from tenacity import (
 
 from shared.transfer.bundle import CHUNK, FEW, Entry, Source, check_sources, read_bundle, write_bundle
 from shared.transfer.errors import OutOfStep, TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.public import MOST_LISTING, PublicFile, read_listing
 from shared.transfer.streams import OUT_OF_STEP, SIZE_HEADER
 from shared.transfer.tls import TransferTls, broken_off
 
@@ -169,6 +170,21 @@ async def send_piece(
             await _check(response)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
+
+
+async def list_public(
+    session: aiohttp.ClientSession, url: str, token: str, *, tls: TransferTls = _DEFAULT
+) -> list[PublicFile]:
+    """GET `<url>/public`: the public files of a run. Raises as `fetch`; TransferRefused also where an earlier release
+    has no such list."""
+    try:
+        way = await tls.way(url)
+        async with session.get(f"{url}/public", headers=_headers(token), timeout=_TIMEOUT, ssl=way) as response:
+            await _check(response)
+            body = await response.content.read(MOST_LISTING + 1)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
+    return read_listing(body)
 
 
 async def tell_progress(

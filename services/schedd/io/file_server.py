@@ -2,6 +2,8 @@
 
     GET  /runs/<job>/<attempt>/input    what the run takes along          (the run's token)
     POST /runs/<job>/<attempt>/progress how far files are that go by URL, as JSON  (the same)
+    GET  /runs/<job>/<attempt>/public   names, digests, sizes and modes of public input files, as JSON  (the same)
+    GET  /runs/<job>/<attempt>/public/<digest>  one of them, as a bundle; the others: input?without=public  (the same)
     PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
     PUT  /runs/<job>/<attempt>/stream/<out or err>?at=N  a piece of its output, N bytes from the beginning  (the same)
     GET  /runs/<job>/<attempt>/checkpoint  the last whole checkpoint, perhaps of nothing  (the same)
@@ -40,7 +42,7 @@ import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +58,7 @@ from services.schedd.io import checkpoint_cleanup, checkpoints, spool
 from services.schedd.io.chirp import ChirpRequests
 from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.public_files import PublicFiles
 from services.schedd.io.queue_db import output_of, rows
 from services.schedd.io.transfer_progress import MAX_TOLD, TransferProgress
 from services.schedd.io.transfer_turns import Moved, TransferTurns, nothing
@@ -70,6 +73,7 @@ from shared.transfer.errors import NoRoom, OutOfStep, TooLarge, TransferError
 from shared.transfer.extraction import Extraction
 from shared.transfer.limits import INPUT, OUTPUT, limit_of, lowest, of_mib
 from shared.transfer.members import wire_bytes
+from shared.transfer.public import PublicFile, listing
 from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, Move, input_sources, output_moves
 from shared.transfer.streams import OUT_OF_STEP, PIECE_BYTES, SIZE_HEADER, size_told, write_piece
 
@@ -101,6 +105,7 @@ class FileServer:
         self.url = ""
         self.counts = TransferCounts()
         self._progress = TransferProgress(updates)
+        self._public = PublicFiles(updates.now)
         self.turns = TransferTurns(updates, self.counts, self._progress)
         self._chirp = ChirpRequests(updates, lambda job: self._limit(job, OUTPUT))
         self._grants: dict[str, Grant] = {}
@@ -115,6 +120,8 @@ class FileServer:
         app.add_routes(
             [
                 web.get("/runs/{job}/{attempt}/input", self._input),
+                web.get("/runs/{job}/{attempt}/public", self._list_public),
+                web.get("/runs/{job}/{attempt}/public/{digest}", self._one_public),
                 web.put("/runs/{job}/{attempt}/output", self._output),
                 web.put("/runs/{job}/{attempt}/stream/{name}", self._piece),
                 web.get("/runs/{job}/{attempt}/checkpoint", self._last_checkpoint),
@@ -254,6 +261,9 @@ class FileServer:
         try:
             sources = await asyncio.to_thread(self._input_sources, job)
             size = await asyncio.to_thread(check_sources, sources, limit_bytes=limit)
+            if request.query.get("without") == "public":
+                sources = [one for one in sources if one.name not in run.public]
+                size = await asyncio.to_thread(check_sources, sources)
         except TooLarge as error:
             raise _too_large(f"{INPUT}: {error}", limit) from error
         except (TransferError, OSError, ValueError) as error:  # ValueError: a zero byte in a path
@@ -262,6 +272,30 @@ class FileServer:
             response = await _stream(request, sources, self.counts, limit, moved)
         self.counts.bytes.add("input", count=size)
         return response
+
+    async def _public_files(self, job: Job) -> list[tuple[PublicFile, Source]]:
+        try:
+            sources = await asyncio.to_thread(self._input_sources, job)
+            return await self._public.listed(full_ad(self.updates.name, job, self.updates.now()), sources)
+        except (TransferError, OSError, ValueError) as error:
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+
+    async def _list_public(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request)
+        files = [one for one, _ in await self._public_files(job)]
+        run.public = frozenset(one.name for one in files)
+        return web.json_response(listing(files))
+
+    async def _one_public(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request)
+        digest = request.match_info["digest"]
+        for file, source in await self._public_files(job):
+            if file.sha256 == digest and file.name in run.public:
+                async with self.turns.going(job, run, "input", file.size, tell="Input") as moved:
+                    response = await _stream(request, [replace(source, name=digest)], self.counts, file.size, moved)
+                self.counts.bytes.add("input", count=file.size)
+                return response
+        raise web.HTTPNotFound(text="no public file of this run has this content (any more)")
 
     async def _on_chirp(self, request: web.Request) -> web.StreamResponse:
         job, run = self._run(request, transfer=False)

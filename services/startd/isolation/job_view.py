@@ -34,7 +34,7 @@ def private_places(config: Config, environment: Mapping[str, str], own: Iterable
             found.add(macro.source.name)
         if _NAMES_SECRET.search(macro.name):
             found.add(config.get(macro.name) or "")
-    found.update(config.get(name) or "" for name in ("LOCAL_CONFIG_DIR", "SPOOL", "LOG"))
+    found.update(config.get(name) or "" for name in ("LOCAL_CONFIG_DIR", "SPOOL", "LOG", "DATA_REUSE_DIRECTORY"))
     found.update(text for name, text in environment.items() if _NAMES_SECRET.search(name))
     home = environment.get("HOME", "")
     if home.startswith("/") and home != "/" and _is_owned(home):

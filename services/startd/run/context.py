@@ -18,6 +18,7 @@ from services.startd.metrics import RunCounts
 from services.startd.run.chirp_server import ChirpServer
 from services.startd.run.end_reports import EndReports
 from services.startd.run.plugin_table import PluginTable
+from services.startd.run.reuse_directory import ReuseDirectory
 from services.startd.settings import Settings
 from shared.classad import ClassAd, OldTexts
 from shared.daemon.context import Context
@@ -35,6 +36,7 @@ class RunContext:
     counts: RunCounts
     settings: Callable[[], Settings]  # as they are now
     plugins: PluginTable
+    reuse: ReuseDirectory
     session: Callable[[], aiohttp.ClientSession]  # for files
     chirp: ChirpServer
     ends: EndReports

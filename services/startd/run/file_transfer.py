@@ -23,7 +23,7 @@ from services.startd.core.run.exit_status import (
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT, Launch
 from services.startd.core.run.manifest import AFTER, BEFORE, ENVIRONMENT, directory_of
-from services.startd.core.run.plugins import Results, Transfer, statistics
+from services.startd.core.run.plugins import Results, statistics
 from services.startd.exec.registry import LAUNCHER_FILES
 from services.startd.isolation import scratch_dirs
 from services.startd.run import manifest
@@ -31,8 +31,9 @@ from services.startd.run.checkpoint_store import CheckpointStore
 from services.startd.run.context import RunContext
 from services.startd.run.orders import Orders
 from services.startd.run.output_stream import OutputStreams
+from services.startd.run.public_files import PublicFiles
 from services.startd.run.reports import Reports
-from services.startd.run.url_transfer import UrlTransfer
+from services.startd.run.url_transfer import UrlTransfer, uploads
 from shared.classad import ClassAd
 from shared.messages.claims import JobExit
 from shared.transfer.bundle import Source
@@ -62,6 +63,7 @@ class FileTransfer:
         self._log = log
         self._bundle = (0, 0)  # files and bytes that came from the access point
         self._urls = UrlTransfer(record, context, orders, log)
+        self._public = PublicFiles(record, context, log)
         self._checkpoints = CheckpointStore(record, self._urls, lambda: self._scratch, self._source)
         self._streams = OutputStreams(record, context, lambda name: self._source(self._scratch / name, name), log)
 
@@ -99,7 +101,9 @@ class FileTransfer:
         timer = self._reports.later("transferring-input")
         try:
             with self._context.counts.files.measured("input"):
-                received = await self._fetch("input", limit)
+                placed = await self._while_wanted(lambda: self._public.place(job, limit))
+                rest = limit - sum(one.size for one in placed) if limit is not None else None
+                received = await self._fetch("input?without=public" if placed else "input", rest)
         except TransferRefused as error:
             if error.status in _NOT_WANTED:
                 raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
@@ -115,8 +119,9 @@ class FileTransfer:
             raise Fault.BAD_INPUT.failure(f"input files: {error}") from error
         finally:
             timer.cancel()
-        record.usage["bytes_received"] = received.bytes
-        self._tell_input(job, (sum(entry.kind == "file" for entry in received.entries), received.bytes), Results())
+        size = record.usage["bytes_received"] = received.bytes + self._public.got_bytes
+        count = sum(entry.kind == "file" for entry in received.entries) + self._public.got_files
+        self._tell_input(job, (count, size), self._public.reused)
         self._context.counts.files.bytes.add("input", count=received.bytes)
         executable = self._scratch / EXECUTABLE
         if executable.is_file() and not executable.is_symlink():
@@ -147,7 +152,9 @@ class FileTransfer:
         timer = self._reports.later("transferring-input")
         try:
             with self._context.counts.files.measured("url-input"):
-                results = await self._urls.fetch(job, launch)
+                placed = await self._public.place_by_url(job)
+                results = await self._urls.fetch(job, launch, placed)
+                await self._public.keep_by_url(job, placed)
         except TransferUnavailable as error:
             raise Fault.MACHINE_ERROR.failure(f"input files: {error}") from error
         finally:
@@ -155,7 +162,7 @@ class FileTransfer:
         record = self._record
         record.usage["bytes_received"] = record.usage.get("bytes_received", 0) + results.size
         self._context.counts.files.bytes.add("url-input", count=results.size)
-        self._tell_input(job, self._bundle, results)
+        self._tell_input(job, self._bundle, results.plus(self._public.reused))
         if directory := directory_of(job):
             await self._noted(manifest.list_scratch, directory, BEFORE)
         record.before = _top_files(self._scratch)
@@ -243,7 +250,7 @@ class FileTransfer:
 
     def _tell_input(self, job: ClassAd, bundle: tuple[int, int], results: Results) -> None:
         self._bundle = bundle
-        if goes_by_url(job):
+        if goes_by_url(job) or results.files:
             told = statistics(job.eval("TransferInputStats"), bundle, results)
             self._reports.extras["TransferInputStats"] = told
 
@@ -355,7 +362,7 @@ class FileTransfer:
             return Results()
         limit = limit_of(job, OUTPUT)
         found = launch()
-        transfers = await asyncio.to_thread(_uploads, files, self._scratch, found.scratch, limit)
+        transfers = await asyncio.to_thread(uploads, files, self._scratch, found.scratch, limit)
         with self._context.counts.files.measured("url-output"):
             results = await self._while_wanted(lambda: self._urls.send(job, found, transfers))
         self._context.counts.files.bytes.add("url-output", count=results.size)
@@ -379,32 +386,6 @@ class FileTransfer:
         return [
             self._source(self._scratch / name, name) for name in sorted(names) if name not in OWN_FILES | LAUNCHER_FILES
         ]
-
-
-def _uploads(files: list[tuple[Source, str]], scratch: Path, inside: Path, limit: int | None) -> list[Transfer]:
-    """What plug-ins are to send: of a directory each file in it. inside: the scratch directory as the job finds it.
-    Raises TransferError, TooLarge."""
-    found: list[Transfer] = []
-    size = 0
-    for source, url in files:
-        names = [""]
-        if source.path.is_dir() and not source.path.is_symlink():
-            names = [
-                os.path.relpath(os.path.join(folder, name), source.path)
-                for folder, _, listed in os.walk(source.path)
-                for name in sorted(listed)
-            ]
-        for name in names:
-            path = source.path / name if name else source.path
-            try:
-                size += path.lstat().st_size
-            except OSError as error:
-                raise TransferError(f"{source.name}: cannot read {path}: {error.strerror}") from error
-            if limit is not None and size > limit:
-                raise TooLarge(f"{source.name}: with it, the files would exceed the limit of {limit} bytes")
-            target = f"{url.rstrip('/')}/{name}" if name else url
-            found.append(Transfer(target, str(inside / path.relative_to(scratch))))
-    return found
 
 
 def _with(outcome: JobExit, failure: JobExit) -> JobExit:

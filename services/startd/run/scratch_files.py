@@ -41,6 +41,39 @@ def write_in(folder: int, top: int, name: str, data: bytes, mode: int) -> None:
             left = left[file.write(left) :]
 
 
+@contextlib.contextmanager
+def created(scratch: Path, name: str, mode: int) -> Iterator[int]:
+    """A new file in place of what has this name, open for writing; gone where writing it fails. Raises OSError."""
+    with _opened(scratch) as top:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=top)
+        descriptor = os.open(name, _NEW, mode, dir_fd=top)
+        try:
+            give(descriptor, top)
+            os.fchmod(descriptor, mode)
+            yield descriptor
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=top)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened(scratch: Path, name: str) -> Iterator[int]:
+    """A plain file, open for reading. Raises OSError."""
+    with _opened(scratch) as top:
+        descriptor = os.open(name, _OLD, dir_fd=top)
+        try:
+            here, owner = os.fstat(descriptor), os.fstat(top)
+            if not stat.S_ISREG(here.st_mode) or here.st_uid not in (owner.st_uid, os.geteuid()):
+                raise PermissionError(f"{name} is no plain file of the job's")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
 def write_below(scratch: Path, folder: str, name: str, data: bytes, mode: int = 0o644) -> None:
     """The same in a directory of the scratch directory, which is made where there is none. Raises OSError."""
     with _opened(scratch) as top:

@@ -30,7 +30,8 @@ from services.startd.run import scratch_files, url_progress
 from services.startd.run.context import RunContext
 from services.startd.run.orders import Orders
 from shared.classad import ClassAd
-from shared.transfer.errors import InTheClear, TransferUnavailable
+from shared.transfer.bundle import Source
+from shared.transfer.errors import InTheClear, TooLarge, TransferError, TransferUnavailable
 from shared.transfer.limits import INPUT, limit_of
 from shared.transfer.sandbox import job_plugins
 from shared.transfer.urls import SIGNED, input_urls, local_name, scheme_of
@@ -68,10 +69,10 @@ class UrlTransfer:
     def _scratch(self) -> Path:
         return self._context.scratch(self._record)
 
-    async def fetch(self, job: ClassAd, launch: Launch) -> Results:
-        """Get the job's input by URL into its scratch directory. Raises RunFailed."""
+    async def fetch(self, job: ClassAd, launch: Launch, placed: frozenset[str] = frozenset()) -> Results:
+        """Get the job's input by URL into its scratch directory. placed: URLs of what is there. Raises RunFailed."""
         transfers = [Transfer(url, str(launch.scratch / _name(url))) for url in input_urls(job)]
-        results = await self._do(job, launch, transfers, upload=False)
+        results = await self._do(job, launch, [one for one in transfers if one.url not in placed], upload=False)
         limit = limit_of(job, INPUT)
         if limit is not None and (size := await asyncio.to_thread(_sizes, self._scratch, transfers)) > limit:
             raise Fault.INPUT_TOO_LARGE.failure(f"input files: {size} bytes came by URL where {limit} are allowed")
@@ -201,6 +202,32 @@ class UrlTransfer:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
             raise TransferUnavailable(f"the access point signs no URLs now: {error}") from error
         return [replace(one, url=signed.get(one.url, one.url), asked=one.url) for one in transfers]
+
+
+def uploads(files: list[tuple[Source, str]], scratch: Path, inside: Path, limit: int | None) -> list[Transfer]:
+    """What plug-ins are to send: of a directory each file in it. inside: the scratch directory as the job finds it.
+    Raises TransferError, TooLarge."""
+    found: list[Transfer] = []
+    size = 0
+    for source, url in files:
+        names = [""]
+        if source.path.is_dir() and not source.path.is_symlink():
+            names = [
+                os.path.relpath(os.path.join(folder, name), source.path)
+                for folder, _, listed in os.walk(source.path)
+                for name in sorted(listed)
+            ]
+        for name in names:
+            path = source.path / name if name else source.path
+            try:
+                size += path.lstat().st_size
+            except OSError as error:
+                raise TransferError(f"{source.name}: cannot read {path}: {error.strerror}") from error
+            if limit is not None and size > limit:
+                raise TooLarge(f"{source.name}: with it, the files would exceed the limit of {limit} bytes")
+            target = f"{url.rstrip('/')}/{name}" if name else url
+            found.append(Transfer(target, str(inside / path.relative_to(scratch))))
+    return found
 
 
 def _name(url: str) -> str:

@@ -513,7 +513,8 @@ NONE: Final = (
         "LOG_FILETRANSFER_PLUGIN_STDOUT_ON_FAILURE STASH_PLUGIN AUTO_USE_FEATURE_PelicanRetryPolicy",
     ),
     Answer(
-        "no web server serves files of jobs to many machines: files come from the access point, or by URL",
+        "no web server serves public files: they come from the access point, or by URL, and machines keep them "
+        "(DATA_REUSE_BYTES)",
         "ENABLE_HTTP_PUBLIC_FILES HTTP_PUBLIC_FILES_ADDRESS HTTP_PUBLIC_FILES_ROOT_DIR HTTP_PUBLIC_FILES_STALE_AGE "
         "HTTP_PUBLIC_FILES_USER",
     ),

@@ -122,6 +122,16 @@ class StartdSettings(CommonSettings):
     max_file_transfer_plugin_lifetime: int = knob(
         "MAX_FILE_TRANSFER_PLUGIN_LIFETIME", "72000", unit="s", least=1, meaning="a plug-in may take for its files"
     )
+    data_reuse_directory: str = knob(
+        "DATA_REUSE_DIRECTORY", meaning="where public input files are kept for other jobs; empty: in SPOOL"
+    )
+    data_reuse_bytes: int = knob(
+        "DATA_REUSE_BYTES",
+        "1073741824",
+        unit="bytes",
+        least=0,
+        meaning="public input files that are kept for other jobs have at most; 0: none is kept",
+    )
     enable_chirp_delayed: bool = knob(
         "ENABLE_CHIRP_DELAYED", "true", meaning="jobs may set attributes that go with the next report"
     )
