@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from services.startd.core.slots.leases import Leases, left_of
+from services.startd.core.slots.leases import Leases, first_of, left_of
 from services.startd.core.slots.model import Claim
 from services.startd.exec.api import Launcher
 from services.startd.journal_writer import JournalWriter
@@ -44,14 +44,19 @@ class LeaseKeeper:
     def renew(self, claims: Iterable[str]) -> list[str]:
         """Start these leases anew. Returns the claims that have none (any more)."""
         claims = list(claims)
+        first = any(map(self._leases.is_first, claims))
         unknown = self._leases.renew(claims, self._clock.boottime())
         self._spread(set(claims).difference(unknown))
+        if first:
+            self._journal_writer.write()
         return unknown
 
     def confirmed(self, claim_id: str, since: float) -> None:
         """The claim's schedd has answered what was said to it at `since` (Clock.boottime)."""
         self._leases.confirm(claim_id, since, self._clock.boottime())
         self._spread([claim_id])
+        # At once: a startd that is killed in the next moment would end the job with the first lease.
+        self._journal_writer.write()
 
     def is_first(self, claim_id: str) -> bool:
         """Whether its schedd has not shown yet that it knows of the claim."""
@@ -67,8 +72,10 @@ class LeaseKeeper:
         whole one; so has one of before the machine was started anew, as no process of its can have outlived that."""
         now = self._clock.boottime()
         for claim in claims:
-            left = left_of(kept.get(claim.claim_id), self._boot, now)
-            self._leases.restore(claim.claim_id, claim.lease_s, now + (claim.lease_s if left is None else left))
+            record = kept.get(claim.claim_id)
+            left = left_of(record, self._boot, now)
+            end = now + (claim.lease_s if left is None else left)
+            self._leases.restore(claim.claim_id, claim.lease_s, end, 0.0 if left is None else first_of(record))
             self._keep(claim.claim_id)
 
     def drop(self, claim_id: str) -> None:
@@ -76,8 +83,9 @@ class LeaseKeeper:
             self._leases.drop(claim_id)
             self._journal_writer.put("leases", claim_id, None)
 
-    def expired(self) -> list[str]:
-        """Take out and return the claims whose lease has passed."""
+    def expired(self) -> dict[str, float]:
+        """Take out and return the claims whose lease has passed, with its length: of the first lease, where the schedd
+        did not renew that."""
         claims = self._leases.expired(self._clock.boottime())
         for claim_id in claims:
             self._journal_writer.put("leases", claim_id, None)
@@ -111,4 +119,5 @@ class LeaseKeeper:
 
     def _keep(self, claim_id: str) -> None:
         end = self._leases.end_of(claim_id)
-        self._journal_writer.put("leases", claim_id, {"until": end, "boot": self._boot})
+        first = self._leases.first_s(claim_id)
+        self._journal_writer.put("leases", claim_id, {"until": end, "boot": self._boot, "first": first})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from services.startd.core.slots.leases import silence
 from services.startd.publisher import MIN_GAP_S
 from services.startd.slot_services import SlotServices
 
@@ -12,13 +13,13 @@ async def watch_leases(startd: SlotServices) -> None:
     """End claims whose schedd was silent for their lease."""
     manager = startd.slot_manager
     while True:
-        for claim_id in startd.leases.expired():
+        for claim_id, lasted_s in startd.leases.expired().items():
             waiting = manager.waiting.get(claim_id)
             claim = waiting.claim if waiting is not None else manager.claims.get(claim_id)
             if claim is None:
                 continue
-            reason = f"the schedd was silent for the lease of {claim.lease_s:g} s"
-            startd.context.log.warning("lease_expired", slot=claim.slot, lease_s=claim.lease_s)
+            reason = silence(lasted_s, claim.lease_s)
+            startd.context.log.warning("lease_expired", slot=claim.slot, lease_s=lasted_s)
             startd.publisher.lost(claim.schedd, claim.slot, claim_id, reason)
             _, effects = manager.vacate(claim_id, reason, graceful=False, now=startd.now())
             startd.effects.carry_out(effects)

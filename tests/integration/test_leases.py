@@ -214,7 +214,7 @@ async def test_a_restarted_startd_goes_on_with_the_lease_that_it_finds(pool):
 
 def short_lease(pool, granted):
     """The lease of this claim passes in a moment, and the startd does nothing about it."""
-    pool.startd.shared.leases.expired = list
+    pool.startd.shared.leases.expired = dict
     pool.startd.shared.effects.leased(pool.startd.shared.slot_manager.claims[granted.claim_id], first_s=0.5)
 
 

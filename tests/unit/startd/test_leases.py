@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.schedd.core.claim import given_up_at
-from services.startd.core.slots.leases import Leases, lease_of, lease_s, left_of
+from services.startd.core.slots.leases import Leases, first_of, lease_of, lease_s, left_of, silence
 from services.startd.forkserver.server import AFTER_LEASE_S
 from shared.classad import ClassAd
 from tests.spec import spec
@@ -20,9 +20,9 @@ def test_a_renewed_lease_ends_later():
     leases = Leases()
     leases.grant("a", 10, 0)
     assert leases.renew(["a", "b"], 8) == ["b"]
-    assert leases.expired(17.9) == []
-    assert leases.expired(18) == ["a"]
-    assert leases.expired(100) == []
+    assert leases.expired(17.9) == {}
+    assert leases.expired(18) == {"a": 10}
+    assert leases.expired(100) == {}
     assert "a" not in leases
 
 
@@ -36,8 +36,8 @@ def test_a_claim_expires_exactly_when_nobody_spoke_for_its_lease(steps):
     leases, ends, now = Leases(), {}, 0.0
     for what, claim, later, lease in steps:
         now += later
-        over = {c for c, (end, _) in ends.items() if end <= now}
-        assert set(leases.expired(now)) == over
+        over = {c: lease for c, (end, lease) in ends.items() if end <= now}
+        assert leases.expired(now) == over
         for c in over:
             del ends[c]
         if what == "g":
@@ -77,7 +77,7 @@ def test_a_lease_that_has_passed_is_not_renewed_though_nobody_looked():
     leases = Leases()
     leases.grant("a", 10, 0)
     assert leases.renew(["a"], 10) == ["a"]
-    assert leases.expired(10) == ["a"]
+    assert leases.expired(10) == {"a": 10}
 
 
 @spec("LEA-02")
@@ -101,7 +101,7 @@ def test_a_lease_of_an_earlier_life_goes_on():
     leases = Leases()
     leases.restore("a", 2400, 130)
     leases.restore("b", 2400, 90)
-    assert leases.expired(100) == ["b"]
+    assert leases.expired(100) == {"b": 2400}
     assert leases.left_s("a", 100) == 30
     leases.renew(["a"], 100)
     assert leases.left_s("a", 100) == 2400
@@ -111,6 +111,49 @@ def test_a_second_is_a_lease_and_an_interval_of_none_counts_as_one():
     assert lease_s(1, 300, 6) == 1
     assert lease_s(0, 0, 6) == 6
     assert lease_of(ClassAd({"JobLeaseDuration": 1}), 300, 6) == 1
+
+
+@spec("LEA-09")
+@pytest.mark.parametrize(
+    ("first", "lasted"),
+    [(0.0, 2400), (40.0, 40), (9000.0, 2400)],
+    ids=["renewed, or of a release that did not say", "in its first", "longer than the whole one"],
+)
+def test_a_lease_that_ends_in_a_further_life_tells_how_long_it_was(first, lasted):
+    leases = Leases()
+    leases.restore("a", 2400, 90, first)
+    assert leases.expired(100) == {"a": lasted}
+
+
+def test_how_long_a_first_lease_is():
+    leases = Leases()
+    leases.grant("a", 2400, 0, first=40)
+    assert leases.first_s("a") == 40
+    leases.asked_again("a", 30, 0)
+    assert leases.first_s("a") == 2400
+    leases.asked_again("a", 40, 50)
+    assert leases.first_s("a") == 50
+    leases.renew(["a"], 60)
+    assert leases.first_s("a") == 0
+    leases.asked_again("a", 70, 0)
+    assert leases.first_s("a") == 0
+    assert leases.first_s("b") == 0
+
+
+@pytest.mark.parametrize(
+    ("kept", "first"),
+    [({"first": 40.0}, 40.0), ({"first": 40}, 40), ({"first": "forty"}, 0.0), ({}, 0.0), (None, 0.0)],
+)
+def test_what_a_journal_says_of_a_first_lease(kept, first):
+    assert first_of(kept) == first
+
+
+def test_why_a_claim_is_over_is_told_with_the_lease_that_it_had():
+    assert silence(2400, 2400) == "the schedd was silent for the lease of 2400 s"
+    assert silence(40, 2400) == (
+        "the schedd was silent for 40 s, the lease until it has shown that it knows of the claim, of 2400 s from then"
+        " on"
+    )
 
 
 @spec("LEA-09")
@@ -161,7 +204,7 @@ def test_a_first_lease_that_has_passed_is_over_whatever_is_answered_later():
     leases = Leases()
     leases.grant("a", 2400, 0, first=40)
     leases.confirm("a", 1, 40)
-    assert leases.expired(40) == ["a"]
+    assert leases.expired(40) == {"a": 40}
 
 
 @spec("LEA-09")

@@ -41,6 +41,23 @@ def left_of(kept: Mapping[str, object] | None, boot: str, now: float) -> float |
     return until - now if isinstance(until, int | float) else None
 
 
+def first_of(kept: Mapping[str, object] | None) -> float:
+    """How long the first lease is that an earlier life wrote down, seconds; 0: the schedd had renewed it, or a release
+    wrote that which did not tell them apart."""
+    first = kept.get("first") if kept is not None else None
+    return first if isinstance(first, int | float) else 0.0
+
+
+def silence(lasted: float, lease: float) -> str:
+    """Why a claim is over whose schedd was silent for its lease, or for its first one."""
+    if lasted < lease:
+        return (
+            f"the schedd was silent for {lasted:g} s, the lease until it has shown that it knows of the claim, of"
+            f" {lease:g} s from then on"
+        )
+    return f"the schedd was silent for the lease of {lease:g} s"
+
+
 class Leases:
     """When each claim's lease ends. A renewal costs O(1); expired leases are found in O(log n) each.
 
@@ -51,18 +68,19 @@ class Leases:
     def __init__(self) -> None:
         self._ends: dict[str, tuple[float, float]] = {}  # claim -> (end, lease)
         self._heap: list[tuple[float, str]] = []  # at least one entry per claim, none later than its end
-        self._first: set[str] = set()  # claims in their first, shorter lease
+        self._first: dict[str, float] = {}  # claims in their first, shorter lease, and how long that is
 
     def grant(self, claim: str, lease: float, now: float, first: float = 0.0) -> None:
         """first: how long it lasts until it is renewed; 0: the whole lease."""
-        self._first.discard(claim)
+        self._first.pop(claim, None)
         if first:
-            self._first.add(claim)
-        self._set(claim, now + (min(first, lease) if first else lease), lease)
+            self._first[claim] = min(first, lease)
+        self._set(claim, now + self._first.get(claim, lease), lease)
 
-    def restore(self, claim: str, lease: float, end: float) -> None:
-        """Go on with a lease of an earlier life, which may have passed. Whether it was renewed is not known."""
-        self._first.add(claim)
+    def restore(self, claim: str, lease: float, end: float, first: float = 0.0) -> None:
+        """Go on with a lease of an earlier life, which may have passed. Whether it was renewed is not known. first: how
+        long its first lease is, where it was not renewed as far as that life knew; 0: it was, or had none."""
+        self._first[claim] = min(first or lease, lease)
         self._set(claim, end, lease)
 
     def asked_again(self, claim: str, now: float, first: float) -> None:
@@ -71,7 +89,10 @@ class Leases:
         known = self._ends.get(claim)
         if known is not None and (claim in self._first or not first):
             end, lease = known
-            self._set(claim, max(end, now + (min(first, lease) if first else lease)), lease)
+            lasts = min(first or lease, lease)
+            if claim in self._first:
+                self._first[claim] = lasts
+            self._set(claim, max(end, now + lasts), lease)
 
     def renew(self, claims: Iterable[str], now: float) -> list[str]:
         """Start these leases anew; gives back the claims that are not known (AliveReply.unknown), and those whose lease
@@ -82,7 +103,7 @@ class Leases:
             if known is None or known[0] <= now:
                 unknown.append(claim)
             else:
-                self._first.discard(claim)
+                self._first.pop(claim, None)
                 self._ends[claim] = (now + known[1], known[1])
         return unknown
 
@@ -91,12 +112,16 @@ class Leases:
         the whole one from there on. It counts from no earlier moment. A lease that has passed is over all the same."""
         known = self._ends.get(claim)
         if known is not None and known[0] > now:
-            self._first.discard(claim)
+            self._first.pop(claim, None)
             self._ends[claim] = (max(known[0], since + known[1]), known[1])
 
     def is_first(self, claim: str) -> bool:
         """Whether its schedd has not shown yet that it knows of the claim."""
         return claim in self._first
+
+    def first_s(self, claim: str) -> float:
+        """How long the claim's first lease is, while it is in that; 0: it has the whole one."""
+        return self._first.get(claim, 0.0)
 
     def _set(self, claim: str, end: float, lease: float) -> None:
         self._ends[claim] = (end, lease)
@@ -104,7 +129,7 @@ class Leases:
 
     def drop(self, claim: str) -> None:
         self._ends.pop(claim, None)
-        self._first.discard(claim)
+        self._first.pop(claim, None)
 
     def end_of(self, claim: str) -> float | None:
         """When the claim's lease ends; None: it has none."""
@@ -115,17 +140,18 @@ class Leases:
         end = self.end_of(claim)
         return None if end is None else end - now
 
-    def expired(self, now: float) -> list[str]:
-        """Take out and return the claims whose lease has ended."""
-        over = []
+    def expired(self, now: float) -> dict[str, float]:
+        """Take out and return the claims whose lease has ended, each with the seconds that it was silent for: its whole
+        lease, or its first."""
+        over = {}
         while self._heap and self._heap[0][0] <= now:
             _, claim = heapq.heappop(self._heap)
             known = self._ends.get(claim)
             if known is None:
                 continue
             if known[0] <= now:
+                over[claim] = self._first.get(claim, known[1])
                 self.drop(claim)
-                over.append(claim)
             else:
                 heapq.heappush(self._heap, (known[0], claim))
         return over
