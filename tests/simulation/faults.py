@@ -330,6 +330,13 @@ async def everything_dies(world: World, chance: random.Random) -> None:
     await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
 
 
+async def everything_away(world: World, chance: random.Random) -> None:
+    """For longer than a claim has until its schedd has shown that it knows of it, soon after a job has begun."""
+    seconds = chance.choice([20.0, 40.0])
+    world.note(f"every daemon is killed, and started again after {seconds:g} s")
+    await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
+
+
 async def resources_change(world: World, chance: random.Random) -> None:
     """A machine comes back with other cores and memory, and after a while as it was."""
     name, seconds = chance.choice(["startd.ep1", "startd.ep2"]), chance.choice([5.0, 15.0, 30.0])
@@ -447,57 +454,3 @@ async def gateways_fail(world: World, chance: random.Random) -> None:
 def _with_numbers(name: str) -> str:
     """A daemon of this pool, for one of a pool that has one of each: "schedd.ap" is "schedd.ap1"."""
     return re.sub(r"\b(cm|ap|ep)$", r"\g<1>1", name)
-
-
-KINDS: tuple[Fault, ...] = (
-    drop,
-    duplicate,
-    unconfirmed,
-    late,
-    crash,
-    crash_within,
-    freeze,
-    cut_bus,
-    broker_restarts,
-    cut_store,
-    store_away,
-    store_fails_over,
-    store_lags,
-    store_emptied,
-    clock_steps,
-    disk_fills,
-    drain,
-    vacate,
-    machine_dies,
-    managers_die,
-    everything_dies,
-)
-
-#: What seeds from this one on know besides: those before tell what they always told.
-ORDERLY_FROM = 10_000
-#: From here on a broker takes a while to confirm a subscription, as busy ones do, and messages come meanwhile.
-SLOW_FROM, SUBSCRIBING_S = 20_000, 1.0
-#: From here on disks may be slow, users have logs and factories, and nobody's death ends what others do.
-WIDER_FROM = 30_000
-WIDER: tuple[Fault, ...] = (disk_slow, disk_slow, disk_slow, crash, crash_within)
-ORDERLY: tuple[Fault, ...] = (stop, stop, stop, all_stop, upgrade, reconfigure)
-#: From here on there is more of a pool, and more goes wrong.
-WHOLE_FROM = 40_000
-#: From here on half of the clusters have files that travel.
-FILES_FROM = 50_000
-#: From here on users ask gateways.
-GATEWAYS_FROM = 70_000
-#: From here on half of the pools are of an earlier version at first, whole or in part; and what is under way arrives,
-#: whatever became of its sender.
-EARLIER_FROM = 80_000
-#: From here on some jobs are parallel: they need several machines at once.
-PARALLEL_FROM = 90_000
-#: From here on ends of runs wait for others for up to so many seconds, so that several travel in one message.
-TOGETHER_FROM, TOGETHER_S = 100_000, 3.0
-#: From here on startds keep connections of file transfer, which die unnoticed, and jobs that are alike are ordered
-#: together from so many on (the product: 50), which clusters of users have.
-KEPT_FROM, TOGETHER = 110_000, 2
-KEPT: tuple[Fault, ...] = (kept_die, kept_die, kept_die, order_cut_short, order_cut_short, order_cut_short)
-GATEWAYS: tuple[Fault, ...] = (answers_lost, answers_lost, answers_lost, gateways_fail, gateways_fail, crash)
-FILES: tuple[Fault, ...] = (files_cut, files_cut, files_slow, disk_fills, disk_slow, crash)
-WHOLE: tuple[Fault, ...] = (resources_change, resources_change, clock_jumps, replay, replay, hostile, hostile)

@@ -49,6 +49,7 @@ class Process:
     timer: asyncio.TimerHandle | None = None
     lease: asyncio.TimerHandle | None = None
     lease_over: bool = False
+    long_lease: bool = False  # tests/simulation/long_leases.py
     node: int = -1  # of a parallel job
     writes: Path | None = None  # what it brings back
     trouble: str = ""
@@ -97,6 +98,7 @@ class Host:
             ends=now + lasts,
             exit_code=code,
             node=node,
+            long_lease="SIM_LONG_LEASE" in launch.env,
         )
         if "SIM_INPUT" in launch.env:
             process.writes = launch.scratch / f"out.{process.job}"

@@ -35,7 +35,7 @@ from shared.config.knobs.base import Settings
 from shared.errors import RoostError
 from shared.messages.negotiation import GetPriorities
 from tests.consistency import queue_faults, slot_faults
-from tests.simulation import faults
+from tests.simulation import faults, long_leases, seeds
 from tests.simulation.gateway import SimulatedGateway
 from tests.simulation.loop import Stuck, VirtualLoop
 from tests.simulation.machine import output_of
@@ -105,7 +105,7 @@ def play(seed: int, only: Collection[int] | None = None, *, loud: bool = False) 
     the same times and do the same. None: all of them."""
     began = time.perf_counter()
     loop = VirtualLoop()
-    loop.handlers_are_their_own = seed >= faults.WIDER_FROM
+    loop.handlers_are_their_own = seed >= seeds.WIDER_FROM
     loop.set_exception_handler(_no_news_of_cut_connections)
     story = Story(seed, None if only is None else tuple(sorted(only)))
     random.seed(seed)  # of those that ask no generator of their own
@@ -169,9 +169,9 @@ def _time_of(loop: VirtualLoop, seed: int) -> Iterator[None]:
             patches.enter_context(mock.patch(clock, now))
         for interval in _AT_MOST:
             patches.enter_context(mock.patch(f"services.had.core.timing.{interval}", math.inf))
-        if seed >= faults.FILES_FROM:  # by this clock transfers are given up
+        if seed >= seeds.FILES_FROM:  # by this clock transfers are given up
             patches.enter_context(mock.patch("time.monotonic", loop.time))
-        if seed >= faults.KEPT_FROM:  # by this one kept connections are
+        if seed >= seeds.KEPT_FROM:  # by this one kept connections are
             patches.enter_context(mock.patch("aiohttp.connector.monotonic", loop.time))
         patches.enter_context(mock.patch.object(Settings, "from_config", classmethod(_settings)))
         patches.enter_context(mock.patch("secrets.token_hex", lambda n: f"{next(secrets):0{2 * n}x}"))
@@ -180,22 +180,25 @@ def _time_of(loop: VirtualLoop, seed: int) -> Iterator[None]:
 
 async def _play(story: Story, directory: Path, loud: bool) -> None:
     chance = random.Random(story.seed)
-    slow = faults.SUBSCRIBING_S if story.seed >= faults.SLOW_FROM else 0.0
-    wider = story.seed >= faults.WIDER_FROM
-    whole = story.seed >= faults.WHOLE_FROM
+    slow = seeds.SUBSCRIBING_S if story.seed >= seeds.SLOW_FROM else 0.0
+    wider = story.seed >= seeds.WIDER_FROM
+    whole = story.seed >= seeds.WHOLE_FROM
     world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider, whole=whole)
-    world.files = story.seed >= faults.FILES_FROM
-    world.broker_keeps = story.seed >= faults.EARLIER_FROM
-    world.parallel = story.seed >= faults.PARALLEL_FROM
-    world.wires.kept = world.grouped = story.seed >= faults.KEPT_FROM
-    world.gateways = SimulatedGateway if story.seed >= faults.GATEWAYS_FROM else None
-    together_s = faults.TOGETHER_S
+    world.files = story.seed >= seeds.FILES_FROM
+    world.broker_keeps = story.seed >= seeds.EARLIER_FROM
+    world.parallel = story.seed >= seeds.PARALLEL_FROM
+    world.wires.kept = world.grouped = story.seed >= seeds.KEPT_FROM
+    world.gateways = SimulatedGateway if story.seed >= seeds.GATEWAYS_FROM else None
+    if story.seed >= seeds.LEASES_FROM:
+        world.long_leases = long_leases.LongLeases(world.time, world.hosts, world.violations)
+    together_s = seeds.TOGETHER_S
     with (
         world.wires.instead_of_sockets() if world.files else contextlib.nullcontext(),
         mock.patch.multiple(end_reports, GATHER_S=together_s, AT_ONCE_S=together_s)
-        if story.seed >= faults.TOGETHER_FROM
+        if story.seed >= seeds.TOGETHER_FROM
         else contextlib.nullcontext(),
         _ordered_together(world) if world.grouped else contextlib.nullcontext(),
+        long_leases.short_first_leases() if world.long_leases is not None else contextlib.nullcontext(),
     ):
         await _live(story, world, chance)
 
@@ -209,7 +212,7 @@ def _ordered_together(world: World) -> Iterator[None]:
         return None if f"schedd.{updates.name}" in world.earlier else order_group(updates, *asked, **named)
 
     with (
-        mock.patch.object(group_orders, "LEAST", faults.TOGETHER),
+        mock.patch.object(group_orders, "LEAST", seeds.TOGETHER),
         mock.patch.object(actions, "order_group", unless_earlier),
     ):
         yield
@@ -248,26 +251,19 @@ async def _live(story: Story, world: World, chance: random.Random) -> None:
 
 def _plan(chance: random.Random, seed: int) -> Iterator[tuple[float, faults.Fault, random.Random]]:
     """When each fault comes, and what it draws its details from."""
-    kinds = faults.KINDS if seed < faults.ORDERLY_FROM else (*faults.KINDS, *faults.ORDERLY)
-    if seed >= faults.WIDER_FROM:
-        kinds = (*kinds, *faults.WIDER)
-    if seed >= faults.WHOLE_FROM:
-        kinds = (*kinds, *faults.WHOLE)
-    if seed >= faults.FILES_FROM:
-        kinds = (*kinds, *faults.FILES)
-    if seed >= faults.GATEWAYS_FROM:
-        kinds = (*kinds, *faults.GATEWAYS)
-    if seed >= faults.KEPT_FROM:
-        kinds = (*kinds, *faults.KEPT)
+    kinds = seeds.kinds_of(seed)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
         yield chance.uniform(2.0, FAULTS_S), chance.choice(kinds), random.Random(chance.random())
-    if seed >= faults.EARLIER_FROM and chance.random() < 0.5:
+    if seed >= seeds.EARLIER_FROM and chance.random() < 0.5:
         yield chance.uniform(2.0, FAULTS_S), faults.earlier, random.Random(chance.random())
 
 
 async def _later(at: float, fault: faults.Fault, world: World, chance: random.Random) -> None:
     await asyncio.sleep(at)
-    await fault(world, chance)
+    if fault is faults.everything_away and world.long_leases is not None:
+        await world.long_leases.next_start(chance)
+    with world.long_leases.trouble() if world.long_leases is not None else contextlib.nullcontext():
+        await fault(world, chance)
 
 
 async def _keep_alive(world: World) -> None:

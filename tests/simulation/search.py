@@ -19,9 +19,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.simulation.faults import WHOLE_FROM
 from tests.simulation.loop import Stuck
 from tests.simulation.run import Story, play
+from tests.simulation.seeds import WHOLE_FROM
 
 #: Histories that once went wrong, one a line: see `Kept`.
 CORPUS = Path(__file__).parents[1] / "data" / "sim" / "corpus.jsonl"

@@ -9,7 +9,10 @@ import pytest
 from shared.messages.base import catalogue
 from shared.messages.claims import Alive
 from shared.messages.queue import JobPage, QueryJobs, SubmitJobs
-from tests.simulation.faults import (
+from tests.simulation.life import EARLIER, as_before
+from tests.simulation.run import Story
+from tests.simulation.search import fewest, kept, main, tell
+from tests.simulation.seeds import (
     EARLIER_FROM,
     FILES_FROM,
     GATEWAYS_FROM,
@@ -20,9 +23,6 @@ from tests.simulation.faults import (
     WHOLE_FROM,
     WIDER_FROM,
 )
-from tests.simulation.life import EARLIER, as_before
-from tests.simulation.run import Story
-from tests.simulation.search import fewest, kept, main, tell
 
 #: Seeds that every run of the tests tells, besides what was found: one to three seconds of processor time each.
 #: `bin/sim` tells thousands more.

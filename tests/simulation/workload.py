@@ -16,6 +16,7 @@ from shared.classad import ClassAd
 from shared.errors import RoostError
 from shared.messages.queue import Acted, ActOnJobs, QueryJobs, SubmitJobs, Submitted
 from tests.simulation import gateway
+from tests.simulation.long_leases import LONG_S
 from tests.simulation.world import ACCESS_POINTS, LEASE_S, World
 
 Action = Literal["remove", "hold", "release", "vacate"]
@@ -66,16 +67,19 @@ class Users:
         user = chance.choice(USERS)
         whole = False
         cluster_ad = _cluster_ad(chance)
+        environment = ""
+        if self.world.long_leases is not None and chance.random() < 0.5:
+            cluster_ad["JobLeaseDuration"], environment = LONG_S, " SIM_LONG_LEASE=1"
         if self.world.wider:
             whole = self._widen(number, chance, cluster_ad, jobs)
-        environment = self._give_files(number, chance, cluster_ad, jobs) if self.world.files else ""
-        if self.world.parallel and not environment and chance.random() < 0.6:
+        files = self._give_files(number, chance, cluster_ad, jobs) if self.world.files else ""
+        if self.world.parallel and not files and chance.random() < 0.6:
             _make_parallel(chance, cluster_ad, jobs)
         submit = SubmitJobs(
             user=f"{user}@pool",
             submit_id=f"submit{number}",
             cluster_ad=cluster_ad.pack(),
-            procs=[_proc_ad(job, environment).pack() for job in jobs],
+            procs=[_proc_ad(job, environment + files).pack() for job in jobs],
         )
         answer = await self._until_answered(schedd, user, submit)
         assert isinstance(answer, Submitted)

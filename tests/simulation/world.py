@@ -30,6 +30,7 @@ from shared.daemon.context import Context
 from shared.messages.base import Envelope
 from shared.messages.negotiation import Matches
 from tests.simulation.life import Bus, Clock, Hub, Life, Store
+from tests.simulation.long_leases import LongLeases
 from tests.simulation.loop import THREAD_S
 from tests.simulation.machine import Host, Process, SimulatedStartd
 from tests.simulation.news import News
@@ -177,6 +178,7 @@ class World:
         self.senders: dict[int, str] = {}  # by epoch: who sent matches in it
         self.asked: dict[str, float] = {}  # by job: when somebody last asked it to leave its slot
         self.errors: list[str] = []  # what daemons logged as their own mistakes
+        self.long_leases: LongLeases | None = None  # of some jobs
         self.usage = Usage(self.time)
         self.away: list[tuple[str, float, float]] = []  # daemons, from when to when they were dead, frozen or cut off
         self.lives: dict[str, Life] = {}
@@ -370,7 +372,11 @@ class World:
         """A process began, or ended."""
         now = self.time()
         if not process.alive:
+            if process.lease_over and self.long_leases is not None:
+                self.long_leases.passed(process)
             return
+        if self.long_leases is not None:
+            self.long_leases.began(process)
         if process.trouble:
             self.violations.append(f"{now:.3f}: {process.job} began on {process.host} {process.trouble}")
         for other in self.processes:
@@ -441,6 +447,8 @@ class Log:
     def _say(self, level: str, event: str, *args: object, **fields: object) -> None:
         if event in self.OURS or level == "exception":
             self._world.errors.append(f"{self._world.time():.3f} {self._name}: {event} {fields}")
+        if event == "lease_expired" and self._world.long_leases is not None:
+            self._world.long_leases.expired(str(fields["slot"]))
         if self._world.loud:
             print(f"{self._world.time():9.3f} {self._name:14} {event} {self._fields | fields}")
 
