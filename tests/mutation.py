@@ -274,6 +274,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.partition("\n")[0])
     parser.add_argument("module", type=Path, help="file of the module that is changed")
     parser.add_argument("tests", nargs="+", help="what pytest is to run")
+    parser.add_argument("-k", default="", metavar="EXPRESSION", help="only tests that match it, as pytest's -k")
     parser.add_argument("-j", type=int, default=1, help="so many mutants at once")
     parser.add_argument("--line", type=int, action="append", default=[], help="only changes of this line")
     options = parser.parse_args(argv)
@@ -281,7 +282,8 @@ def main(argv: Sequence[str]) -> int:
     importlib.import_module(str(path.relative_to(ROOT)).removesuffix(".py").replace("/", "."))
     loop = Loop(path, options.j, options.line)
     gc.collect()
-    words = ["-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:terminal", "--hypothesis-profile", "mutation"]
+    words = ["-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:terminal", "-k", options.k]
+    words += ["--hypothesis-profile", "mutation"]
     status = pytest.main([*words, *options.tests], plugins=[loop])
     return int(status) if not loop.survivors else 1
 

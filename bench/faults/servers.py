@@ -161,8 +161,21 @@ class RabbitCluster:
 
     def busiest(self) -> RabbitNode:
         """The node that most daemons are connected to."""
+        self.wait_whole()
         used = Counter(connection["node"] for connection in self.nodes[-1].api("GET", "/api/connections"))
         return max(self.nodes, key=lambda node: used[node.node])
+
+    def wait_whole(self) -> None:
+        """Until all nodes see each other: one that went on after a hang is still being healed when the pool serves."""
+
+        def whole() -> bool:
+            try:
+                said = [one for node in self.nodes for one in node.api("GET", "/api/nodes")]
+            except OSError:
+                return False
+            return len(said) == len(self.nodes) ** 2 and all(one["running"] and not one["partitions"] for one in said)
+
+        wait_until(whole, 180, "nodes of RabbitMQ that all see each other")
 
     @property
     def url(self) -> str:
