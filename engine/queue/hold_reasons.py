@@ -9,8 +9,9 @@ from typing import Final
 
 from shared.classad import ClassAd
 
-#: What is read of a job.
-ATTRIBUTES: Final = ("ClusterId", "ProcId", "HoldReason", "HoldReasonCode", "HoldReasonSubCode")
+#: What tells why a job is held, and what is read of one.
+WHY: Final = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
+ATTRIBUTES: Final = ("ClusterId", "ProcId", *WHY)
 #: What of a reason is about the one job.
 _DIFFERS: Final = re.compile(r"/[^\s,;:'\"]+|[0-9]+(\.[0-9]+)*")
 
@@ -27,16 +28,21 @@ class HoldReason:
     count: int = 0
 
 
-def grouped(jobs: Iterable[tuple[ClassAd, str]]) -> list[HoldReason]:
-    """Held jobs, each with its schedd, as one line a reason, most jobs first."""
+def kind(reason: str) -> str:
+    """The same of all reasons that differ in numbers and paths only."""
+    return _DIFFERS.sub("*", reason)
+
+
+def grouped(jobs: Iterable[tuple[ClassAd, str, int]]) -> list[HoldReason]:
+    """Held jobs, each with its schedd and how many are held as it is, as one line a reason, most jobs first."""
     found: dict[tuple[int | None, int | None, str], HoldReason] = {}
-    for ad, schedd in jobs:
+    for ad, schedd, count in jobs:
         told = ad.eval("HoldReason")
         reason = told if isinstance(told, str) else "no reason given"
         code, subcode = _whole(ad, "HoldReasonCode"), _whole(ad, "HoldReasonSubCode")
         first = f"{_id(ad, 'ClusterId')}.{_id(ad, 'ProcId')}"
-        key = (code, subcode, _DIFFERS.sub("*", reason))
-        found.setdefault(key, HoldReason(reason, code, subcode, first, schedd)).count += 1
+        key = (code, subcode, kind(reason))
+        found.setdefault(key, HoldReason(reason, code, subcode, first, schedd)).count += count
     return sorted(found.values(), key=lambda one: -one.count)
 
 

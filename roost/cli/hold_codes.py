@@ -28,7 +28,7 @@ def show(parsed: Parsed) -> int:
         jobs = client.jobs(
             constraint=" && ".join(f"({term})" for term in terms), projection=ATTRIBUTES, schedd=parsed.one("name")
         )
-        found = grouped((ad, parsed.one("name")) for ad in jobs)
+        found = grouped((ad, parsed.one("name"), 1) for ad in jobs)
     if parsed.has("json"):
         say(
             json.dumps([{name: value for name, value in asdict(one).items() if value != ""} for one in found], indent=2)

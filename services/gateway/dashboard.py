@@ -8,11 +8,11 @@ import difflib
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
-from engine.queue.hold_reasons import ATTRIBUTES as HOLD_FIELDS
+from engine.queue import hold_reasons
 from services.gateway.core import dashboard_rows
 from services.gateway.core.batches import BY as BATCHES_BY
 from services.gateway.core.batches import FIELDS as BATCH_FIELDS
-from services.gateway.core.batches import Batches
+from services.gateway.core.batches import Batches, alike
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
 from services.gateway.journal_answers import JournalAnswers
@@ -37,8 +37,7 @@ MOST_LATE: Final = 50
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 ACCOUNTING_FRESH_S: Final = 2.0
-#: Held jobs that are looked at for why they are, and how long the answer is good, seconds.
-MOST_HELD: Final = 5_000
+#: How long is good why jobs are held, seconds.
 HOLDS_FRESH_S: Final = 5.0
 #: How long jobs put together by cluster are good, seconds.
 BATCHES_FRESH_S: Final = 3.0
@@ -101,17 +100,26 @@ class Dashboard(SharesAnswers):
 
     @shared(HOLDS_FRESH_S)
     async def holds(self) -> list[dict[str, Any]]:
-        """Held jobs by why, most first: of the first MOST_HELD of them. See dashboard_rows.holds."""
-        found: list[tuple[ClassAd, str]] = []
+        """All held jobs by why, most first, as their schedds count them. See dashboard_rows.holds."""
+        found: list[tuple[ClassAd, str, int]] = []
         for schedd in await self._pool.schedds():
-            question = QueryJobs(
-                constraint="JobStatus == 5", projection=list(HOLD_FIELDS), limit=MOST_HELD - len(found)
-            )
-            async for page in self._pool.jobs(schedd, question):
-                found += [(ClassAd.unpack(packed), schedd.name) for packed in page.ads]
-            if len(found) >= MOST_HELD:
-                break
+            try:
+                found += await self._held(schedd, hold_reasons.WHY)
+            except RemoteFailure as error:
+                if error.code != "bad-request":
+                    raise
+                # A cluster is held for thousands of reasons: its first job's stands for all of them.
+                found += await self._held(schedd, ["JobStatus"])
         return dashboard_rows.holds(found)
+
+    async def _held(self, schedd: Schedd, by: Sequence[str]) -> list[tuple[ClassAd, str, int]]:
+        """The first of the held jobs of each cluster that have the same of these attributes, and how many these are."""
+        found: list[tuple[ClassAd, str, int]] = []
+        fields = hold_reasons.ATTRIBUTES
+        async for sheet, ads in self._pool.job_sheets(schedd, "JobStatus == 5", fields, by=by):
+            found += [(ad, schedd.name, 1) for ad in ads]
+            found += [(sheet[place], schedd.name, count) for place, count in enumerate(alike(sheet))]
+        return found
 
     async def busiest(self, most: int = 12) -> dict[str, Any]:
         """Submitters with most jobs, and how many have any."""

@@ -80,7 +80,8 @@ class QueryJobs(Message):
     user: str = ""  # who asks: sees all of own jobs, and of others' nothing private; empty: nobody in particular
     admin: bool = False  # sees all of everybody's jobs
     #: In columns and in place of each job: one line for those of a cluster that have the same of these attributes, with
-    #: what the first of them has, and how many they are (ALIKE). `after` is the number of a cluster then.
+    #: what the first of them has, and how many they are (ALIKE). `after` is the number of a cluster then. Of HoldReason
+    #: texts that differ in numbers and paths only are the same.
     by: list[str] = []
     reasons: bool = False  # also `reasons` of the page, which is of ads then
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from engine.queue import hold_reasons
 from engine.queue.packed_jobs import JobMap
 from shared.bus.api import RemoteFailure
 from shared.classad import UNDEFINED, ClassAd
@@ -230,9 +231,33 @@ async def test_jobs_are_counted_by_what_they_have(pool):
         (1, "red", 1),
     ]
     await pool.act("remove", str(third))
+    fourth = (await pool.submit(job_ad(), procs=[ClassAd({name: 13}) for name in ("Colour", "Size")])).cluster
+    await pool.act("hold", f"{fourth}.0")  # so they are read by themselves
+    assert await lines(by=["Colour", "Size"], projection=["ProcId"], ids=[str(fourth)]) == [(0, 1), (1, 1)]
+    await pool.act("remove", str(fourth))
     assert await lines(by=["NoSuchThing"], projection=["ClusterId"], after=str(first)) == [(second, 2)]
     with pytest.raises(RemoteFailure, match="whole clusters"):
         await lines(by=["JobStatus"], projection=["ProcId"], ids=[f"{first}.0"])
+
+
+async def test_held_jobs_are_counted_by_why_they_are(pool):
+    """Reasons that differ in numbers and paths only are one; jobs that are alike stay packed."""
+    cluster = (await pool.submit(job_ad(), procs=[ClassAd()] * 20)).cluster
+    for proc in range(15):
+        why = f"no /in/{proc}.dat: error {proc}" if proc < 12 else "no such thing"
+        await pool.act("hold", f"{cluster}.{proc}", reason=why)
+    other = int(await submit_many(pool))
+    await pool.act("hold", str(other))
+    names = ["ClusterId", "ProcId"]
+    page = await pool.call(
+        QueryJobs(columns=True, constraint="JobStatus == 5", by=list(hold_reasons.WHY), projection=names)
+    )
+    assert [(*(ad.eval(name) for name in names), ad.eval(ALIKE)) for ad in sheet_of(page)] == [
+        (cluster, 0, 12),
+        (cluster, 12, 3),
+        (other, 0, MANY),
+    ]
+    assert pool.schedd.table.clusters[other].jobs.packed_count == MANY
 
 
 async def test_jobs_that_are_alike_are_told_why_the_first_of_them_waits(pool):

@@ -350,8 +350,9 @@ def queue(ads: Iterable[ClassAd]) -> dict[str, int]:
     return totals
 
 
-def holds(jobs: Iterable[tuple[ClassAd, str]]) -> list[dict[str, Any]]:
-    """Held jobs with their schedds as one line a reason, most first: {reason, code, subcode, count, first, schedd}."""
+def holds(jobs: Iterable[tuple[ClassAd, str, int]]) -> list[dict[str, Any]]:
+    """Held jobs, each with its schedd and how many are held as it is, as one line a reason, most first:
+    {reason, code, subcode, count, first, schedd}."""
     return [asdict(one) for one in grouped(jobs)]
 
 

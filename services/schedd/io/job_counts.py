@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
+from engine.queue.hold_reasons import kind
 from engine.queue.job_columns import packed_columns
 from engine.queue.jobs import Cluster, JobId
 from engine.queue.packed_jobs import PackedJobs
@@ -24,6 +25,9 @@ from shared.messages.queue import ALIKE, JobPage, QueryJobs
 MOST_LINES: Final = 10_000
 PAGE_LINES: Final = 5000
 PAGE_BYTES: Final = 4 << 20
+
+#: Of this attribute texts that differ in numbers and paths only are one.
+_REASON: Final = "holdreason"
 
 #: What jobs that are alike have of the attributes that they are counted by.
 _Values = tuple[Any, ...]
@@ -93,10 +97,16 @@ async def _count(
 
 def _values(by: frozenset[str], columns: Sequence[tuple[str, list[Any]]], rows: int = 1) -> list[_Values]:
     """What each job has: 1, 1.0 and True are equal to Python, not to a ClassAd."""
-    asked = [cells for name, cells in columns if fold(name) in by]
+    asked = {key: cells for name, cells in columns if (key := fold(name)) in by}
+    if _REASON in asked:
+        asked[_REASON] = [kind(cell) if isinstance(cell, str) else cell for cell in asked[_REASON]]
     if not asked:
         return [()] * rows
-    return [tuple((type(cell).__name__, cell) for cell in cells) for cells in zip(*asked, strict=True)]
+    names = sorted(asked)  # a column that no job of a lot has is left out of it
+    return [
+        tuple((name, type(cell).__name__, cell) for name, cell in zip(names, cells, strict=True) if cell is not None)
+        for cells in zip(*(asked[name] for name in names), strict=True)
+    ]
 
 
 def _put(found: dict[_Values, list[int]], values: _Values, first: int, count: int) -> None:

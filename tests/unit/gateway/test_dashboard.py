@@ -6,14 +6,14 @@ from services.gateway.dashboard import Dashboard
 from services.gateway.pool_client import PoolClient
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
-from shared.classad import ClassAd
+from shared.classad import ClassAd, column_page
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
 from shared.messages.base import Envelope, Failure
 from shared.messages.events import JobStarted
 from shared.messages.journal import AskJob, AskLeaders, JournalAnswer
 from shared.messages.negotiation import Priorities
-from shared.messages.queue import JobPage, QueryJobs
+from shared.messages.queue import ALIKE, JobPage, QueryJobs
 from tests.speakers import Speakers
 from tests.waiting import eventually
 
@@ -85,6 +85,31 @@ class Pool:
             return JobPage(ads=[ad.pack() for ad in ads], next="", totals={"Idle": len(jobs)})
 
         await self.serve(f"schedd.{name}", answer)
+
+
+async def test_held_jobs_are_counted_by_their_schedds():
+    """One of a cluster that is held for too many reasons is counted by cluster; the others by reason."""
+
+    async with Pool() as pool:
+        pool.ads["Scheduler"] = [ClassAd({"Name": name, "MyAddress": f"schedd.{name}"}) for name in ("a", "b")]
+        await pool.collector()
+
+        def answers(name, most, counts):
+            async def answer(envelope):
+                body = envelope.body
+                assert (body.constraint, body.columns) == ("JobStatus == 5", True)
+                if len(body.by) > most:
+                    return Failure(code="bad-request", reason="by: too many kinds")
+                cells = [("ClusterId", [1] * len(counts)), ("ProcId", list(range(len(counts))))]
+                cells += [("HoldReason", [f"no /{name}/{number}" for number in range(len(counts))]), (ALIKE, counts)]
+                return JobPage(ads=[], columns=column_page.page(len(counts), cells), rows=len(counts))
+
+            return answer
+
+        await pool.serve("schedd.a", answers("a", 3, [9000, 1000]))
+        await pool.serve("schedd.b", answers("b", 1, [70_000]))
+        (line,) = await pool.survey.holds()
+        assert (line["count"], line["reason"], line["first"], line["schedd"]) == (80_000, "no /a/0", "1.0", "a")
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 50])

@@ -252,14 +252,15 @@ def test_a_job_that_failed_says_so() -> None:
 
 
 def test_holds_that_differ_in_numbers_and_paths_are_one_reason() -> None:
-    def held(proc: int, reason: str, code: int = 13) -> tuple[ClassAd, str]:
+    def held(proc: int, reason: str, code: int = 13, count: int = 1) -> tuple[ClassAd, str, int]:
         ad = {"ClusterId": 5, "ProcId": proc, "HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": 2}
-        return ClassAd(ad), "ap"
+        return ClassAd(ad), "ap", count
 
-    jobs = [held(0, "no /a/in.0: error 2"), held(1, "by hand", 1), held(2, "no /b/in.2: error 2"), held(3, "no x")]
+    jobs = [held(0, "no /a/in.0: error 2", count=7), held(1, "by hand", 1, count=2), held(2, "no /b/in.2: error 2")]
+    jobs.append(held(3, "no x"))
     assert [(line["count"], line["code"], line["first"], line["reason"]) for line in dashboard_rows.holds(jobs)] == [
-        (2, 13, "5.0", "no /a/in.0: error 2"),
-        (1, 1, "5.1", "by hand"),
+        (8, 13, "5.0", "no /a/in.0: error 2"),
+        (2, 1, "5.1", "by hand"),
         (1, 13, "5.3", "no x"),
     ]
 

@@ -90,7 +90,7 @@ def test_how_jobs_stand_while_somebody_waits():
 
 
 def held(proc, reason, code=13):
-    return ClassAd({"ClusterId": 5, "ProcId": proc, "HoldReason": reason, "HoldReasonCode": code}), "ap"
+    return ClassAd({"ClusterId": 5, "ProcId": proc, "HoldReason": reason, "HoldReasonCode": code}), "ap", 1
 
 
 def test_held_jobs_by_reason():
