@@ -7,7 +7,14 @@ The job ad holds either the old form (Args, Env: plain words; NAME=value pairs b
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterable
+from typing import Final
+
 _SPACE = " \t\r\n"
+#: What keeps a word from being told from others where people read it.
+_UNCLEAR: Final = re.compile(r"[\s'\"]")
 
 
 class BadJobText(ValueError):
@@ -90,6 +97,11 @@ def arguments(new: str | None, old: str | None) -> list[str]:
     if new is not None:
         return words_v2(new)
     return old.split() if old else []
+
+
+def shown(words: Iterable[str]) -> str:
+    """Arguments as one text for people: those with white space or quotes in them, or nothing, as a shell takes them."""
+    return " ".join(shlex.quote(word) if _UNCLEAR.search(word) or not word else word for word in words)
 
 
 def environment(new: str | None, old: str | None, delimiter: str = ";") -> dict[str, str]:

@@ -136,7 +136,7 @@ class Attention(SharesAnswers):
         return {"queues": [Queue(name, messages) for name, messages in found.items()]}
 
     async def held(self) -> dict[str, Any]:
-        return {"held": attention_facts.held(await self._dashboard.holds())}
+        return {"held": attention_facts.held(await self._dashboard.held_jobs.by_reason())}
 
     @shared(FRESH_S)
     async def idle(self) -> dict[str, Any]:

@@ -8,13 +8,13 @@ import difflib
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
-from engine.queue import hold_reasons
-from services.gateway.core import dashboard_rows
+from services.gateway.core import dashboard_rows, job_use
 from services.gateway.core.batches import BY as BATCHES_BY
 from services.gateway.core.batches import FIELDS as BATCH_FIELDS
-from services.gateway.core.batches import Batches, alike
+from services.gateway.core.batches import Batches
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
+from services.gateway.held_jobs import HeldJobs
 from services.gateway.journal_answers import JournalAnswers
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
@@ -37,8 +37,6 @@ MOST_LATE: Final = 50
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 ACCOUNTING_FRESH_S: Final = 2.0
-#: How long is good why jobs are held, seconds.
-HOLDS_FRESH_S: Final = 5.0
 #: How long jobs put together by cluster are good, seconds.
 BATCHES_FRESH_S: Final = 3.0
 #: A page waits so long for a part of it, seconds, and is shown without.
@@ -47,7 +45,7 @@ PATIENCE_S: Final = 8.0
 HALF_LIFE_S: Final = 86_400.0
 #: One ad of each machine.
 FIRST_SLOT: Final = "SlotID == 1 && DynamicSlot =!= true"
-MACHINE_ORDERS: Final = ("Machine", "LoadAvg", "TotalCpus", "TotalMemory", "EnteredCurrentActivity")
+MACHINE_ORDERS: Final = ("Machine", "TotalLoadAvg", "LoadAvg", "TotalCpus", "TotalMemory", "EnteredCurrentActivity")
 
 
 class Dashboard(SharesAnswers):
@@ -62,6 +60,7 @@ class Dashboard(SharesAnswers):
         self.ends = Ends()
         self.journal = JournalAnswers(pool, clock)
         self.sorter = JobSorter(pool, clock)
+        self.held_jobs = HeldJobs(pool, clock)
 
     def on_event(self, envelope: Envelope) -> None:
         """One of roost.events."""
@@ -80,7 +79,7 @@ class Dashboard(SharesAnswers):
             "users": self.busiest(),
             "negotiators": self.negotiators(),
             "hads": self.leaders(),
-            "holds": self.holds(),
+            "holds": self.held_jobs.by_reason(),
         }
         found = await asyncio.gather(*(in_time(part, self._patience_s) for part in asked.values()))
         now = self._clock.now()
@@ -97,29 +96,6 @@ class Dashboard(SharesAnswers):
     async def queue(self) -> dict[str, int]:
         names = ["TotalRunningJobs", "TotalIdleJobs", "TotalHeldJobs", "TotalRemovedJobs", "TotalJobAds"]
         return dashboard_rows.queue(await self._ads("Scheduler", names))
-
-    @shared(HOLDS_FRESH_S)
-    async def holds(self) -> list[dict[str, Any]]:
-        """All held jobs by why, most first, as their schedds count them. See dashboard_rows.holds."""
-        found: list[tuple[ClassAd, str, int]] = []
-        for schedd in await self._pool.schedds():
-            try:
-                found += await self._held(schedd, hold_reasons.WHY)
-            except RemoteFailure as error:
-                if error.code != "bad-request":
-                    raise
-                # A cluster is held for thousands of reasons: its first job's stands for all of them.
-                found += await self._held(schedd, ["JobStatus"])
-        return dashboard_rows.holds(found)
-
-    async def _held(self, schedd: Schedd, by: Sequence[str]) -> list[tuple[ClassAd, str, int]]:
-        """The first of the held jobs of each cluster that have the same of these attributes, and how many these are."""
-        found: list[tuple[ClassAd, str, int]] = []
-        fields = hold_reasons.ATTRIBUTES
-        async for sheet, ads in self._pool.job_sheets(schedd, "JobStatus == 5", fields, by=by):
-            found += [(ad, schedd.name, 1) for ad in ads]
-            found += [(sheet[place], schedd.name, count) for place, count in enumerate(alike(sheet))]
-        return found
 
     async def busiest(self, most: int = 12) -> dict[str, Any]:
         """Submitters with most jobs, and how many have any."""
@@ -334,7 +310,7 @@ class Dashboard(SharesAnswers):
                         return {
                             "job": dashboard_rows.job(ad, one.name),
                             "history": history,
-                            "use": dashboard_rows.use(ad, self._clock.now()),
+                            "use": job_use.use(ad, self._clock.now()),
                             "ad": dashboard_rows.texts(ad),
                         }
         raise RemoteFailure("not-found", f"there is no job {job_id} in any queue or history")

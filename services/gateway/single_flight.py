@@ -36,13 +36,16 @@ class SingleFlight:
         self._monotonic = monotonic
         self._kept: OrderedDict[Hashable, _Answer] = OrderedDict()
 
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[T]], for_s: float = FRESH_S) -> T:
-        """The answer to this question. A failure is told to all who wait, and not kept."""
+    async def get(
+        self, key: Hashable, make: Callable[[], Awaitable[T]], for_s: float = FRESH_S, share: float = SHARE
+    ) -> T:
+        """The answer to this question, good for so many seconds and for so many times as long as it took. A failure is
+        told to all who wait, and not kept."""
         now = self._monotonic()
         kept = self._kept.get(key)
         if kept is None or kept.until <= now:
             kept = self._kept[key] = _Answer(asyncio.ensure_future(_awaited(make)), float("inf"))
-            kept.task.add_done_callback(lambda task: self._done(key, task, now, for_s))
+            kept.task.add_done_callback(lambda task: self._done(key, task, now, for_s, share))
             self._kept.move_to_end(key)
             while len(self._kept) > MOST_ANSWERS:
                 self._kept.popitem(last=False)
@@ -61,7 +64,7 @@ class SingleFlight:
         if self._kept.get(key) is answer:
             del self._kept[key]
 
-    def _done(self, key: Hashable, task: asyncio.Task[Any], began: float, for_s: float) -> None:
+    def _done(self, key: Hashable, task: asyncio.Task[Any], began: float, for_s: float, share: float) -> None:
         kept = self._kept.get(key)
         failed = task.cancelled() or task.exception() is not None
         if kept is None or kept.task is not task:
@@ -70,7 +73,7 @@ class SingleFlight:
             del self._kept[key]
         else:
             now = self._monotonic()
-            kept.until = now + max(for_s, (now - began) * SHARE)
+            kept.until = now + max(for_s, (now - began) * share)
 
 
 async def _awaited(make: Callable[[], Awaitable[Any]]) -> Any:
@@ -86,6 +89,7 @@ class SharesAnswers:
 
 def shared(
     for_s: float = FRESH_S,
+    share: float = SHARE,
 ) -> Callable[
     [Callable[Concatenate[S, P], Coroutine[Any, Any, T]]], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 ]:
@@ -98,7 +102,7 @@ def shared(
         @wraps(method)
         async def ask(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             key = (method.__name__, args, frozenset(kwargs.items()))
-            return await self.single_flight.get(key, lambda: method(self, *args, **kwargs), for_s)
+            return await self.single_flight.get(key, lambda: method(self, *args, **kwargs), for_s, share)
 
         return ask
 

@@ -102,7 +102,7 @@ def oldest(ads: Iterable[tuple[ClassAd, str]]) -> Oldest | None:
 
 
 def held(lines: Iterable[Mapping[str, Any]]) -> list[Jobs]:
-    """Of what dashboard_rows.holds gives."""
+    """Of what HeldJobs.by_reason gives."""
     return [Jobs(one["count"], one["reason"], one["first"], one["schedd"], one["code"]) for one in lines]
 
 

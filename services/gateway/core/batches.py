@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from services.gateway.core.dashboard_rows import STATUS
+from services.gateway.core.dashboard_rows import STATUS, command_line
 from shared.classad import ClassAd
 from shared.classad.column_page import Sheet
 from shared.classad.expr import fold
@@ -38,6 +38,7 @@ class Batch:
             "Schedd": self.schedd,
             "ClusterId": self.cluster,
             **self.about,
+            "Command": command_line(self.about),
             "states": dict(self.states),
             "jobs": self.states.total(),
         }

@@ -3,17 +3,17 @@ Pure."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
-from engine.queue.hold_reasons import grouped
 from engine.queue.outcome import ATTRIBUTES as OUTCOME_FIELDS
 from engine.queue.outcome import FAILED, failure
 from shared.classad import ClassAd
 from shared.classad.unparse import quote_string as quote
+from shared.job_text import BadJobText, shown, words_v2
 
 #: JobStatus by number.
 STATUS: Final = {
@@ -52,6 +52,7 @@ SLOT_FIELDS: Final = (
         "Offline",
         "MachineLastMatchTime",
         "Draining",
+        "TotalLoadAvg",
     ),
 )
 #: What a whole machine may be beyond the states of its slots, as a condition.
@@ -79,12 +80,6 @@ JOB_FIELDS: Final = (
     ),
     *("User", "RemoveReason", "LastRejMatchReason", "Out", "Err", "UserLog", "StageInFinish", "RoostRerunOf"),
     *(name for name in OUTCOME_FIELDS if name not in ("JobStatus", "ExitCode", "ExitSignal")),
-)
-#: What `use` reads of a job.
-USE_FIELDS: Final = (
-    *("JobStatus", "RemoteUserCpu", "RemoteSysCpu", "CpusUsage", "MemoryUsage", "DiskUsage", "GPUsAverageUsage"),
-    *("RequestCpus", "RequestMemory", "RequestDisk", "RequestGPUs", "RemoteWallClockTime"),
-    *("JobCurrentStartDate", "JobCurrentStartExecutingDate"),
 )
 MACHINE_FIELDS: Final = (
     *("Machine", "OpSysAndVer", "OpSysLongName", "Arch", "CpuModel", "DetectedCpus", "DetectedMemory", "TotalCpus"),
@@ -157,9 +152,19 @@ def job(ad: ClassAd, schedd: str) -> dict[str, Any]:
     row["Id"] = f"{row.get('ClusterId', '?')}.{row.get('ProcId', '?')}"
     row["Schedd"] = schedd
     row["Status"] = STATUS.get(row.get("JobStatus", 0), "Unknown")
+    row["Command"] = command_line(row)
     if failed := failure(ad):
         row["Failure"] = failed
     return row
+
+
+def command_line(row: Mapping[str, Any]) -> str:
+    """A job's program, by its name alone, and its arguments."""
+    arguments = str(row.get("Arguments", row.get("Args", "")))
+    if "Arguments" in row:
+        with contextlib.suppress(BadJobText):  # else as it is
+            arguments = shown(words_v2(str(row["Arguments"])))
+    return f"{str(row.get('Cmd', '')).rpartition('/')[2]} {arguments}".strip()
 
 
 def fill_reasons(rows: Iterable[dict[str, Any]], reasons: Mapping[str, str]) -> None:
@@ -168,33 +173,6 @@ def fill_reasons(rows: Iterable[dict[str, Any]], reasons: Mapping[str, str]) -> 
         reason = reasons.get(str(row.get("AutoClusterId")))
         if reason and row["Status"] == "Idle" and "LastRejMatchReason" not in row:
             row["LastRejMatchReason"] = reason
-
-
-def use(ad: ClassAd, now: float) -> dict[str, Any]:
-    """What a job uses of what it asked for, as far as its ad tells: {at, parts: {cpus, memory, disk, gpus: {used,
-    asked}}}. Cpus on average over its last or present run, memory and disk (MiB) as reported last. now: s
-    since 1970."""
-    row = plain(ad, USE_FIELDS)
-    parts: dict[str, dict[str, float]] = {}
-    ran = _number(row.get("RemoteWallClockTime"))
-    started = _number(row.get("JobCurrentStartExecutingDate")) or _number(row.get("JobCurrentStartDate"))
-    cpu = _number(row.get("RemoteUserCpu")) + _number(row.get("RemoteSysCpu"))
-    if "CpusUsage" in row:
-        parts["cpus"] = {"used": _number(row["CpusUsage"])}
-    elif cpu > 0.0:
-        seconds = now - started if row.get("JobStatus") == 2 and started else ran
-        parts["cpus"] = {"used": cpu / max(1.0, seconds)}
-    if _number(row.get("MemoryUsage")) > 0.0:
-        parts["memory"] = {"used": _number(row["MemoryUsage"])}
-    if _number(row.get("DiskUsage")) >= 1024.0:
-        parts["disk"] = {"used": _number(row["DiskUsage"]) / 1024.0}
-    if "GPUsAverageUsage" in row:
-        parts["gpus"] = {"used": _number(row["GPUsAverageUsage"])}
-    for name, request in (("cpus", "Cpus"), ("memory", "Memory"), ("disk", "Disk"), ("gpus", "GPUs")):
-        if name in parts:
-            asked = _number(row.get(f"Request{request}"))
-            parts[name]["asked"] = asked / 1024.0 if name == "disk" else asked
-    return {"at": now, "parts": parts}
 
 
 def with_status(name: str) -> str:
@@ -206,7 +184,7 @@ def late(ad: ClassAd, schedd: str) -> dict[str, Any]:
     """A line for a cluster of which jobs are to come: its attributes, and how many (Left)."""
     row = plain(ad, LATE_FIELDS)
     given, total = (_number(row.get(f"JobMaterialize{name}")) for name in ("NextProcId", "ItemCount"))
-    return {**row, "Schedd": schedd, "Left": max(0, int(total - given))}
+    return {**row, "Command": command_line(row), "Schedd": schedd, "Left": max(0, int(total - given))}
 
 
 def idle_and_alike(kinds: Iterable[int]) -> str:
@@ -348,12 +326,6 @@ def queue(ads: Iterable[ClassAd]) -> dict[str, int]:
         ):
             totals[key] += int(_number(plain(ad, (attribute,)).get(attribute)))
     return totals
-
-
-def holds(jobs: Iterable[tuple[ClassAd, str, int]]) -> list[dict[str, Any]]:
-    """Held jobs, each with its schedd and how many are held as it is, as one line a reason, most first:
-    {reason, code, subcode, count, first, schedd}."""
-    return [asdict(one) for one in grouped(jobs)]
 
 
 def cycles(ad: ClassAd) -> list[dict[str, Any]]:

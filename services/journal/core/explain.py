@@ -272,6 +272,10 @@ def with_hold(fact: RecordedEvent, proc: int) -> list[RecordedEvent]:
     return [fact, RecordedEvent(fact.at, "job.held", {**fact.body, **body})]
 
 
+#: Where jobs of the scheduler universe run.
+_AT_SCHEDD: Final = "at the access point"
+
+
 def describe_event(fact: RecordedEvent, match: Mapping[str, Any] | None = None) -> str:
     """An event in words."""
     body = fact.body
@@ -292,7 +296,7 @@ def describe_event(fact: RecordedEvent, match: Mapping[str, Any] | None = None) 
         case "job.unmatched":
             return f"not started{f' on {slot}' if slot else ''}: {body.get('reason', '')}"
         case "job.started":
-            return f"started on {slot} (run {body.get('attempt', 1)})"
+            return f"started {f'on {slot}' if slot else _AT_SCHEDD} (run {body.get('attempt', 1)})"
         case "job.transferring":
             numbers = (int(body.get(name, 0)) for name in ("bytes_done", "bytes_total", "bytes_per_s"))
             return f"{body.get('direction', 'files')} on its way: {in_words(*numbers)}"
@@ -301,9 +305,10 @@ def describe_event(fact: RecordedEvent, match: Mapping[str, Any] | None = None) 
         case "job.ended":
             signal = body.get("exit_signal")
             how = f"signal {signal}" if signal is not None else f"exit code {body.get('exit_code')}"
-            if not slot:
+            ran_s = body.get("ran_s", 0.0)
+            if not slot and not ran_s:
                 return f"ended with {how}, without a run (noop_job)"
-            return f"ended on {slot} with {how}, having run {body.get('ran_s', 0.0):.0f} s"
+            return f"ended {f'on {slot}' if slot else _AT_SCHEDD} with {how}, having run {ran_s:.0f} s"
         case "job.held":
             return f"put on hold (code {body.get('code')}): {body.get('reason', '')}"
         case "job.released":

@@ -3,17 +3,17 @@ others only those parts of it that look at what differs, and no job is made for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeGuard
 
-from engine.queue.job_columns import needed
+from engine.queue.job_columns import DERIVED, needed
 from engine.queue.jobs import Cluster, Job, full_ad
 from engine.queue.packed_jobs import PackedJobs
 from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.classad.cells import PackedText, Table, read_packed
-from shared.classad.expr import Binary, Literal, Parens, walk
+from shared.classad.expr import AttrRef, Binary, Literal, Parens, walk
 from shared.classad.references import decided_by
 
 #: What no ad has stored, and each job has of its own.
@@ -52,6 +52,10 @@ class Verdicts:
         self._expr = expr
         self._names = decided_by(expr) if expr is not None else _NOTHING
         self._may_be_reduced = expr is not None and sum(1 for _ in islice(walk(expr), MOST_NODES + 1)) <= MOST_NODES
+        terms = list(_conjuncts(expr)) if expr is not None and self._may_be_reduced else []
+        #: Terms such as JobStatus == 5, all of which are true of what fits, and whether there are no others.
+        self._equal = [one for one in map(_equality, terms) if one is not None]
+        self._only = len(self._equal) == len(terms) > 0
         self._schedd = schedd
         self._now = now
         self._hidden = hidden
@@ -89,7 +93,19 @@ class Verdicts:
         return job is not None and self.of_job(job)
 
     def of_job(self, job: Job) -> bool:
-        return self._expr is None or is_true(evaluate(self._expr, self._seen(job), None, self._now))
+        if self._expr is None:
+            return True
+        own, shared = job.ad.table(), job.cluster.ad.table()
+        for key, number in self._equal:
+            entry = own.get(key) or shared.get(key)
+            if entry is None or entry[1].__class__ is not int:
+                break
+            if entry[1] != number:
+                return False
+        else:
+            if self._only and self._hidden(job.cluster.user).isdisjoint(key for key, _ in self._equal):
+                return True
+        return is_true(evaluate(self._expr, self._seen(job), None, self._now))
 
     def _seen(self, job: Job) -> ClassAd:
         return full_ad(self._schedd, job, self._now, self._hidden(job.cluster.user))
@@ -148,6 +164,30 @@ class Verdicts:
             if isinstance(value, bool):
                 return Literal(value)
         return expr
+
+
+def _conjuncts(expr: Expr) -> Iterator[Expr]:
+    """What must be true, each, that an expression is."""
+    left = [expr]
+    while left:
+        one = left.pop()
+        if isinstance(one, Parens):
+            left.append(one.inner)
+        elif isinstance(one, Binary) and one.op == "&&":
+            left += (one.left, one.right)
+        else:
+            yield one
+
+
+def _equality(expr: Expr) -> tuple[str, int] | None:
+    """(folded name, number) of `Name == number`, where that is what an ad has stored."""
+    if not isinstance(expr, Binary) or expr.op not in ("==", "=?="):
+        return None
+    sides = (expr.left, expr.right) if isinstance(expr.left, AttrRef) else (expr.right, expr.left)
+    name, value = sides
+    if not isinstance(name, AttrRef) or name.scope is not None or name.absolute or name.key in DERIVED:
+        return None
+    return (name.key, value.value) if isinstance(value, Literal) and value.value.__class__ is int else None
 
 
 def _is_constant(expr: Expr) -> TypeGuard[Literal]:

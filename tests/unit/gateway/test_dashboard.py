@@ -108,7 +108,7 @@ async def test_held_jobs_are_counted_by_their_schedds():
 
         await pool.serve("schedd.a", answers("a", 3, [9000, 1000]))
         await pool.serve("schedd.b", answers("b", 1, [70_000]))
-        (line,) = await pool.survey.holds()
+        (line,) = await pool.survey.held_jobs.by_reason()
         assert (line["count"], line["reason"], line["first"], line["schedd"]) == (80_000, "no /a/0", "1.0", "a")
 
 

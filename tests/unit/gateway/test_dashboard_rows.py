@@ -251,18 +251,14 @@ def test_a_job_that_failed_says_so() -> None:
     assert "Failure" not in dashboard_rows.job(ad, "ap")
 
 
-def test_holds_that_differ_in_numbers_and_paths_are_one_reason() -> None:
-    def held(proc: int, reason: str, code: int = 13, count: int = 1) -> tuple[ClassAd, str, int]:
-        ad = {"ClusterId": 5, "ProcId": proc, "HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": 2}
-        return ClassAd(ad), "ap", count
+def test_a_command_is_shown_as_a_shell_takes_it() -> None:
+    def line(**ad: str) -> str:
+        return dashboard_rows.command_line({"Cmd": "/usr/bin/python3", **ad})
 
-    jobs = [held(0, "no /a/in.0: error 2", count=7), held(1, "by hand", 1, count=2), held(2, "no /b/in.2: error 2")]
-    jobs.append(held(3, "no x"))
-    assert [(line["count"], line["code"], line["first"], line["reason"]) for line in dashboard_rows.holds(jobs)] == [
-        (8, 13, "5.0", "no /a/in.0: error 2"),
-        (2, 1, "5.1", "by hand"),
-        (1, 13, "5.3", "no x"),
-    ]
+    assert line() == "python3"
+    assert line(Args="a  'b $(c)") == "python3 a  'b $(c)"
+    assert line(Arguments="-c import' 'time;' 'time.sleep(9) '' $x") == "python3 -c 'import time; time.sleep(9)' '' $x"
+    assert line(Arguments="it''s 'open") == "python3 it''s 'open"
 
 
 def test_ends_of_the_last_hour_are_counted() -> None:
@@ -283,19 +279,3 @@ def test_jobs_that_are_alike_wait_for_the_same() -> None:
     ]
     dashboard_rows.fill_reasons(rows, {"3": "now"})
     assert [row.get("LastRejMatchReason") for row in rows] == ["now", "its own", None, None, None]
-
-
-def test_what_a_job_uses_of_what_it_asked_for() -> None:
-    ad = ClassAd(
-        {"JobStatus": 2, "RemoteUserCpu": 30.0, "RemoteSysCpu": 10.0, "JobCurrentStartDate": 100, "RequestCpus": 2}
-        | {"MemoryUsage": 300, "RequestMemory": 512, "DiskUsage": 4096, "RequestDisk": 2048}
-    )
-    assert dashboard_rows.use(ad, 120.0) == {
-        "at": 120.0,
-        "parts": {
-            "cpus": {"used": 2.0, "asked": 2.0},
-            "memory": {"used": 300.0, "asked": 512.0},
-            "disk": {"used": 4.0, "asked": 2.0},
-        },
-    }
-    assert dashboard_rows.use(ClassAd({"JobStatus": 1, "RequestCpus": 2}), 1.0)["parts"] == {}

@@ -16,6 +16,7 @@ from services.journal.core.explain import (
     WaitReason,
     cause_of,
     clip,
+    describe_event,
     hours_of,
     moment_map,
     seconds_by,
@@ -139,6 +140,18 @@ def test_a_match_that_empties_a_slot_is_told_apart():
     matches = {("slot1@a", 3): {"rank": 5.0, "preempts": [("slot1@a", "bob@pool")]}}
     events = [SUBMITTED, fact(10, "matched", slot="slot1@a", cycle=3, negotiator="cm"), fact(20, "unmatched", slot="s")]
     assert waited(JobHistory(events=events, matches=matches), 25) == {"negotiation": 15.0, "vacating": 10.0}
+
+
+def test_a_job_of_the_scheduler_universe_runs_at_the_access_point():
+    told = [
+        describe_event(fact(at, kind, slot="", exit_code=1, ran_s=ran_s))
+        for at, kind, ran_s in ((1.0, "started", 0.0), (15.0, "ended", 13.2), (1.0, "ended", 0.0))
+    ]
+    assert told == [
+        "started at the access point (run 1)",
+        "ended at the access point with exit code 1, having run 13 s",
+        "ended with exit code 1, without a run (noop_job)",
+    ]
 
 
 def test_a_moment_says_state_cause_and_how_long():

@@ -7,7 +7,7 @@ const many = (e) => (e.jobs?.length ? `${number(e.jobs.reduce((sum, [first, last
 const SAID = {
   "job.submitted": (e) => `${number(e.count)} ${e.count === 1 ? "job" : "jobs"} submitted as cluster ${e.cluster} by ${e.submitter || e.owner}`,
   "job.matched": (e) => `matched with ${e.slot}`,
-  "job.started": (e) => `started on ${e.slot} after ${duration(e.waited_s)}`,
+  "job.started": (e) => `started ${e.slot ? `on ${e.slot}` : "at the access point"} after ${duration(e.waited_s)}`,
   "job.ended": (e) => `${e.exit_signal ? `ended by signal ${e.exit_signal}` : `ended with exit code ${e.exit_code ?? "?"}`} after ${duration(e.ran_s)}`,
   "job.evicted": (e) => `evicted from ${e.slot}: ${e.reason}`,
   "job.held": (e) => `${many(e)}held (code ${e.code}): ${e.reason}`,
@@ -23,7 +23,7 @@ const SAID = {
   "negotiation.offline": (e) => `${number(e.slots.length)} sleeping ${e.slots.length === 1 ? "slot suits" : "slots suit"} jobs that wait: ${e.slots.slice(0, 3).join(", ")}${e.slots.length > 3 ? ", …" : ""}`,
   "rooster.round": (e) => `woke ${e.woken.length ? e.woken.slice(0, 3).join(", ") + (e.woken.length > 3 ? `, … (${number(e.woken.length)})` : "") : "nobody"}${Object.keys(e.failed).length ? `; could not wake ${Object.keys(e.failed).slice(0, 3).join(", ")}` : ""}${e.waiting ? `; ${number(e.waiting)} wait for the next round` : ""}`,
   "defrag.round": (e) => `${number(e.whole)} of ${number(e.machines)} machines whole, ${number(e.draining)} draining${e.why ? `: ${e.why}` : ""}`,
-  "daemon.started": (e) => `${e.subsystem} ${e.daemon} started`,
+  "daemon.started": (e) => `${e.daemon} started`,
   "job.sorted": (e) => `${number(Object.keys(e.kinds ?? {}).length)} ${Object.keys(e.kinds ?? {}).length === 1 ? "kind of jobs" : "kinds of jobs"} of ${e.schedd}`,
   "job.transferring": (e) => `${e.direction} on its way: ${progress(e.bytes_done, e.bytes_total, e.bytes_per_s)}`,
   "job.unmatched": (e) => `the match with ${e.slot} came to nothing${e.reason ? `: ${e.reason}` : ""}`,
@@ -36,7 +36,7 @@ const SAID = {
   "gateway.tokens-changed": (e) => `${number((e.tokens ?? []).length)} ${(e.tokens ?? []).length === 1 ? "token" : "tokens"} changed or revoked`,
   "daemon.gone": (e) => `${e.daemon} went away${e.ads ? `, with ${number(e.ads)} ads` : ""}`,
   "daemon.reconnected": (e) => `${e.daemon} has a connection again${e.lost ? `; ${number(e.lost)} events are lost` : ""}`,
-  "daemon.stopped": (e) => `${e.subsystem} ${e.daemon} stopped: ${e.reason}`,
+  "daemon.stopped": (e) => `${e.daemon} stopped: ${e.reason}`,
 };
 /** Kinds of events by which daemons and the journal tell each other things: few people look for them. */
 export const INTERNAL = new Set(["job.sorted", "slot.changed", "negotiation.matched", "negotiation.reasons", "negotiation.policy", "accountant.standing", "gateway.audit"]);

@@ -40,6 +40,15 @@ export function Job({ path, query, level }) {
     <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} id=${id} />`}</${Part}>`;
 }
 
+/** The text that an attribute is, as the ad has it in quotes; empty where it is none. */
+function text(value) {
+  try {
+    return String(JSON.parse(value ?? '""'));
+  } catch {
+    return "";
+  }
+}
+
 /** How long it has been as it is; of a job that ended, when that was and how. */
 function standing(row) {
   if (row.Status === "Completed") return html`<${Ago} at=${row.CompletionDate || row.EnteredCurrentStatus} />, ${row.Failure ?? `exit code ${row.ExitCode ?? "–"}`}`;
@@ -59,7 +68,7 @@ function Shown({ data, id }) {
     <${Card} title="Timeline" note="from the journal">
       <${Recorded} answer=${story} what="The whole story of a job" instead=${html`<${Known} row=${row} />`}>${(found) => html`<${Story} story=${found} failed=${Boolean(row.Failure)} />`}</${Recorded}>
     </${Card}>
-    ${ad.JobUniverse !== "7" && html`<${Output} row=${row} history=${history} />`}
+    ${ad.JobUniverse !== "7" && html`<${Output} row=${row} iwd=${text(ad.Iwd)} history=${history} />`}
     <${Card} title="The job" wide="w6"><${Facts} facts=${[
       ["Command", html`<code>${command(row)}</code>`], ["Submitter", submitter(row)], ["Submitted", html`<${At} at=${row.QDate} />`],
       ["Cpus", number(row.RequestCpus)], ["Memory", row.RequestMemory !== undefined && memory(row.RequestMemory)], ["Priority in the queue", row.JobPrio],
@@ -73,7 +82,7 @@ function Shown({ data, id }) {
       ["Ended", row.CompletionDate ? html`<${At} at=${row.CompletionDate} />` : ""], ["Exit", row.Failure ? html`<b class="bad">${row.Failure}</b>` : row.Status === "Completed" ? `code ${row.ExitCode ?? "–"}` : ""],
       ["Removed", row.RemoveReason], ["Where", history ? "in the history" : "in the queue"],
     ]} /></${Card}>
-    <${Use} use=${data.use} running=${row.Status === "Running"} id=${row.Id} />
+    <${Use} use=${data.use} running=${row.Status === "Running"} ran=${row.NumJobStarts > 0} id=${row.Id} />
     <${Siblings} row=${row} history=${history} />
     <${Attributes} ad=${ad} />
   </div>`;

@@ -15,7 +15,7 @@ import { confirm, toast } from "../parts/dialog.js";
 export const STATUSES = ["Idle", "Running", "Held", "Suspended", "TransferringOutput", "Completed", "Removed"];
 const EVENTS = ["job.*"];
 
-export const command = (row) => [String(row.Cmd ?? "").split("/").pop(), row.Args ?? row.Arguments].filter(Boolean).join(" ");
+export const command = (row) => row.Command ?? "";
 export const submitter = (row) => row.AccountingGroup ?? row.User ?? row.Owner;
 /** What to say of a job's present state beyond its name. */
 export function note(row) {
@@ -31,7 +31,7 @@ export const State = ({ row }) => (row.Failure ? html`<${Badge} kind="job" state
 
 const COLUMNS = [
   { name: "Job", sort: "job", down: true, cell: (row) => html`<a href=${href(["job", row.Id], { schedd: row.Schedd })}>${row.Id}</a>` },
-  { name: "Status", sort: "status", cell: (row) => html`<${State} row=${row} />` },
+  { name: "Status", sort: "status", kind: "beside", cell: (row) => html`<${State} row=${row} />` },
   { name: "Submitter", sort: "user", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}><${Name} text=${submitter(row)} /></a>` },
   { name: "Batch", sort: "batch", kind: "wrap", off: true, cell: (row) => row.JobBatchName ?? "" },
   { name: "Command", sort: "command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },

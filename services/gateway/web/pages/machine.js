@@ -4,7 +4,7 @@ import { Table } from "../parts/table.js";
 import { confirm } from "../parts/dialog.js";
 import { ask, url } from "../lib/api.js";
 import { html } from "../lib/html.js";
-import { count, isNumber, memory, number } from "../lib/format.js";
+import { count, duration, isNumber, memory, number } from "../lib/format.js";
 import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 
@@ -45,14 +45,14 @@ function Shown({ data, admin, refresh }) {
     states[slot.State].slots += 1;
     states[slot.State].cpus += slot.Cpus ?? 0;
   }
-  const parts = Object.entries(states).map(([label, one]) => ({ label, value: one.slots, tone: colour(label), note: `${number(one.cpus)} cpus` }));
+  const parts = Object.entries(states).map(([label, one]) => ({ label, value: one.cpus, tone: colour(label), unit: "cpus", note: `${count(one.slots)} ${one.slots === 1 ? "slot" : "slots"}` }));
   return html`<div class="grid">
-    <${Card} title="Cpus by state" wide="w6"><${Bar} size="tall" parts=${Object.entries(states).map(([label, one]) => ({ label, value: one.cpus, tone: colour(label) }))} /><${Legend} parts=${parts} /></${Card}>
+    <${Card} title="Cpus by state" wide="w6"><${Bar} size="tall" parts=${parts} /><${Legend} parts=${parts} /></${Card}>
     <${Card} title="The machine" wide="w6"><${Facts} facts=${[
       ["System", about.OpSysLongName ?? about.OpSysAndVer], ["Processor", [about.CpuModel, about.Arch].filter(Boolean).join(", ")],
       ["Cpus", about.TotalCpus && number(about.TotalCpus)], ["Memory", about.TotalMemory && memory(about.TotalMemory)], ["Disk", about.TotalDisk && memory(about.TotalDisk / 1024)],
-      ["Load", isNumber(about.TotalLoadAvg) && number(about.TotalLoadAvg)], ["Keyboard idle", isNumber(about.KeyboardIdle) && `${number(about.KeyboardIdle)} s`],
-      ["Daemon", about.MyAddress], ["Since", about.DaemonStartTime && html`<${Ago} at=${about.DaemonStartTime} />`], ["Heard of", about.LastHeardFrom && html`<${Ago} at=${about.LastHeardFrom} />`],
+      ["Load", isNumber(about.TotalLoadAvg) && number(about.TotalLoadAvg)], ["Keyboard idle", isNumber(about.KeyboardIdle) && duration(about.KeyboardIdle)],
+      ["Daemon", about.MyAddress], ["Started", about.DaemonStartTime && html`<${Ago} at=${about.DaemonStartTime} />`], ["Heard of", about.LastHeardFrom && html`<${Ago} at=${about.LastHeardFrom} />`],
       ["Asleep", about.Offline === true && asleep(about)], ["Containers", [about.HasDocker && "Docker", about.HasSingularity && "Apptainer"].filter(Boolean).join(", ")],
     ]} /></${Card}>
     ${isNumber(about.ExpectedMachineGracefulDrainingBadput) && html`<${Card} title="Draining" note=${about.Draining === true ? "its slots take no new jobs" : "what it would cost now, and has cost"}><${Facts} facts=${[

@@ -47,7 +47,7 @@ const MACHINES = (rows) => [
   { name: "Cpus claimed", num: true, cell: (row) => `${number(row.states.Claimed?.cpus ?? 0)} of ${number(row.TotalCpus ?? sum(row.states))}` },
   { name: "Cpus", sort: "TotalCpus", num: true, down: true, cell: (row) => number(row.TotalCpus ?? sum(row.states)) },
   { name: "Memory", sort: "TotalMemory", num: true, down: true, cell: (row) => memory(row.TotalMemory) },
-  { name: "Load", sort: "LoadAvg", num: true, down: true, cell: (row) => number(row.LoadAvg) },
+  { name: "Load", sort: "TotalLoadAvg", num: true, down: true, cell: (row) => number(row.TotalLoadAvg) },
   { name: "System", cell: (row) => [row.OpSysAndVer, row.Arch].filter(Boolean).join(" ") },
 ];
 

@@ -12,6 +12,9 @@ import { Feed, useFeed } from "../parts/feed.js";
 const STATES = ["Claimed", "Unclaimed", "Owner", "Matched", "Preempting", "Drained", "Backfill"];
 const EVENTS = ["job.*", "had.leader", "negotiation.cycle", "daemon.*", "accountant.*"];
 
+/** Reasons for holding jobs that are listed. */
+const HOLDS = 8;
+
 export function Overview({ query }) {
   const answer = useData("/v1/overview", { types: EVENTS, every: 5000 });
   const recent = useSamples(answer.data);
@@ -21,7 +24,7 @@ export function Overview({ query }) {
   if (!data) return html`<${Head} title="Overview" /><${Trouble} error=${answer.error} /><div class="grid">${[1, 2, 3, 4].map(() => html`<section class="card w3"><${Bones} big lines=${2} /></section>`)}<section class="card w12"><${Bones} lines=${6} /></section></div>`;
   const { slots, queue, waits, users } = data;
   const states = slots.error ? [] : [...STATES, ...Object.keys(slots.states).filter((name) => !STATES.includes(name))].filter((name) => slots.states[name]);
-  const parts = states.map((name) => ({ label: name, value: slots.states[name].slots, tone: colour(name), to: href(["machines"], { by: "slot", state: name }), note: `${number(slots.states[name].cpus)} cpus` }));
+  const parts = states.map((name) => ({ label: name, value: slots.states[name].slots, tone: colour(name), unit: slots.states[name].slots === 1 ? "slot" : "slots", to: href(["machines"], { by: "slot", state: name }), note: `${number(slots.states[name].cpus)} cpus` }));
   const cores = states.map((name) => ({ label: name, value: slots.states[name].cpus, tone: colour(name) }));
   const leader = Array.isArray(data.negotiators) ? data.negotiators.find((one) => one.NegotiatorIsActive) : null;
   const cycle = leader?.cycles?.[0];
@@ -41,7 +44,8 @@ export function Overview({ query }) {
 
       ${data.holds?.length > 0 && html`<${Card} title="Why jobs are held" flush side=${html`<a href=${href(["jobs"], { status: "Held" })}>All held jobs</a>`}>
         <table><caption class="unseen">Held jobs by reason</caption><thead><tr><th scope="col" class="num">Jobs</th><th scope="col">Reason</th><th scope="col" class="num">Code</th><th scope="col">First</th></tr></thead>
-          <tbody>${data.holds.slice(0, 8).map((line) => html`<tr key=${`${line.code} ${line.reason}`}><td class="num">${count(line.count)}</td><td class="wrap">${line.reason}</td><td class="num">${line.code ?? "–"}</td><td><a href=${href(["job", line.first], { schedd: line.schedd })}>${line.first}</a></td></tr>`)}</tbody></table></${Card}>`}
+          <tbody>${data.holds.slice(0, HOLDS).map((line) => html`<tr key=${`${line.code} ${line.reason}`}><td class="num">${count(line.count)}</td><td class="wrap">${line.reason}</td><td class="num">${line.code ?? "–"}</td><td><a href=${href(["job", line.first], { schedd: line.schedd })}>${line.first}</a></td></tr>`)}</tbody></table>
+        ${data.holds.length > HOLDS && html`<p class="pager">${count(data.holds.slice(HOLDS).reduce((sum, line) => sum + line.count, 0))} more jobs for ${count(data.holds.length - HOLDS)} other reasons: <code>roost q -hold-codes</code></p>`}</${Card}>`}
       <${Card} title="Slots by state" wide="w8" side=${html`<a href=${href(["machines"])}>Machines</a>`} note=${slots.error ? "" : `${count(slots.slots)} slots, ${number(slots.cpus)} cpus`}>
         ${parts.length
           ? html`<div class="stack"><div><p class="soft">Slots</p><${Bar} size="tall" parts=${parts} label=${`Slots: ${parts.map((p) => `${p.label} ${p.value}`).join(", ")}`} /></div>

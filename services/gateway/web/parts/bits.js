@@ -94,11 +94,11 @@ export function Bar({ parts, total, size = "", label }) {
   </div>`;
 }
 
-/** @param {{parts: {label: string, value: number, tone: string, to?: string, note?: string}[]}} props */
+/** @param {{parts: {label: string, value: number, unit?: string, tone: string, to?: string, note?: string}[]}} props */
 export const Legend = ({ parts }) => html`<ul class="legend">
   ${parts.map(
     (part) => html`<li key=${part.label}><span class="badge"><span class="dot ${part.tone}" aria-hidden="true"></span>
-      ${part.to ? html`<a href=${part.to}>${part.label}</a>` : part.label} <b>${count(part.value)}</b></span>
+      ${part.to ? html`<a href=${part.to}>${part.label}</a>` : part.label} <b>${count(part.value)}${part.unit && ` ${part.unit}`}</b></span>
       ${part.note && html` <span class="soft">${part.note}</span>`}</li>`,
   )}
 </ul>`;

@@ -26,8 +26,8 @@ function sources(row, history) {
   return found;
 }
 
-/** @param {{row: Record<string, any>, history: boolean}} props */
-export function Output({ row, history }) {
+/** @param {{row: Record<string, any>, iwd: string, history: boolean}} props iwd: where names of files begin */
+export function Output({ row, iwd, history }) {
   const found = sources(row, history);
   const names = Object.keys(found);
   const [wanted, want] = useState("stdout");
@@ -35,7 +35,7 @@ export function Output({ row, history }) {
   const places = [["Standard output", row.Out], ["Standard error", row.Err], ["Log", row.UserLog]].filter(([, place]) => place && place !== "/dev/null");
   const elsewhere = html`${places.length > 0
     ? html`<${Empty} title=${row.Status === "Idle" || row.Status === "Held" ? "It has not written anything yet" : "Its files are at its access point"}>
-        <dl class="facts">${places.map(([label, place]) => html`<dt>${label}</dt><dd><code>${place}</code></dd>`)}</dl></${Empty}>`
+        <dl class="facts">${places.map(([label, place]) => html`<dt>${label}</dt><dd><code>${iwd && !place.startsWith("/") ? `${iwd.replace(/\/$/, "")}/${place}` : place}</code></dd>`)}</dl></${Empty}>`
     : html`<${Empty} title="It keeps no output">Its submit file names no output, error or log.</${Empty}>`}`;
   return html`<${Card} title="Output" note=${name ? `${found[name].how === "live" ? "as it is written" : found[name].how === "spool" ? "brought back to the access point" : "events of the job"}` : ""}>
     ${name
