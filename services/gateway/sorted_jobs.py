@@ -73,7 +73,9 @@ class JobSorter(SharesAnswers):
                 read += len(sheet) + len(ads)
                 if read > MOST:
                     raise RemoteFailure(
-                        "bad-request", f"more than {MOST:,} jobs are not sorted: choose fewer by status, user or search"
+                        "bad-request",
+                        f"more than {MOST:,} jobs are not sorted: choose fewer by status, user or search, or write them "
+                        "out (`roost q -af:j RequestMemory | sort -k 2n`)",
                     )
             return pages
 

@@ -49,6 +49,14 @@ function text(value) {
   }
 }
 
+/** The queue or the history; of a job that ended and stays in the queue, why, and what ends it. */
+function place(row, history) {
+  if (history) return "in the history";
+  if (row.Status !== "Completed") return "in the queue";
+  if (!(row.StageInFinish > 0)) return "in the queue, as long as its leave_in_queue says";
+  return html`in the queue for ten days from its end, to have its files fetched: <code>roost transfer-data ${row.Id}</code>; <code>roost rm ${row.Id}</code> takes it out`;
+}
+
 /** How long it has been as it is; of a job that ended, when that was and how. */
 function standing(row) {
   if (row.Status === "Completed") return html`<${Ago} at=${row.CompletionDate || row.EnteredCurrentStatus} />, ${row.Failure ?? `exit code ${row.ExitCode ?? "–"}`}`;
@@ -80,7 +88,7 @@ function Shown({ data, id }) {
       ["Started", row.JobCurrentStartDate && html`<${At} at=${row.JobCurrentStartDate} />`], ["Starts", count(row.NumJobStarts)], ["Ran", row.Status === "Running" ? html`<${Since} at=${row.JobCurrentStartDate} />` : duration(row.RemoteWallClockTime)],
       ...["Input", "Output"].map((way) => [`${way} files`, travelling(ad, way)]),
       ["Ended", row.CompletionDate ? html`<${At} at=${row.CompletionDate} />` : ""], ["Exit", row.Failure ? html`<b class="bad">${row.Failure}</b>` : row.Status === "Completed" ? `code ${row.ExitCode ?? "–"}` : ""],
-      ["Removed", row.RemoveReason], ["Where", history ? "in the history" : "in the queue"],
+      ["Removed", row.RemoveReason], ["Where", place(row, history)],
     ]} /></${Card}>
     <${Use} use=${data.use} running=${row.Status === "Running"} ran=${row.NumJobStarts > 0} id=${row.Id} />
     <${Siblings} row=${row} history=${history} />

@@ -1,5 +1,6 @@
 // One machine: what it is, its slots, and an administrator's orders.
 import { Ago, At, Badge, Bar, Card, Facts, Head, Legend, Name, Part, Since, colour } from "../parts/bits.js";
+import { MachineUse } from "../parts/machine_use.js";
 import { Table } from "../parts/table.js";
 import { confirm } from "../parts/dialog.js";
 import { ask, url } from "../lib/api.js";
@@ -47,7 +48,7 @@ function Shown({ data, admin, refresh }) {
   }
   const parts = Object.entries(states).map(([label, one]) => ({ label, value: one.cpus, tone: colour(label), unit: "cpus", note: `${count(one.slots)} ${one.slots === 1 ? "slot" : "slots"}` }));
   return html`<div class="grid">
-    <${Card} title="Cpus by state" wide="w6"><${Bar} size="tall" parts=${parts} /><${Legend} parts=${parts} /></${Card}>
+    <${Card} title="Cpus by state" wide="w6"><${Bar} size="tall" parts=${parts} /><${Legend} parts=${parts} /><div class="below"><${MachineUse} about=${about} slots=${slots} /></div></${Card}>
     <${Card} title="The machine" wide="w6"><${Facts} facts=${[
       ["System", about.OpSysLongName ?? about.OpSysAndVer], ["Processor", [about.CpuModel, about.Arch].filter(Boolean).join(", ")],
       ["Cpus", about.TotalCpus && number(about.TotalCpus)], ["Memory", about.TotalMemory && memory(about.TotalMemory)], ["Disk", about.TotalDisk && memory(about.TotalDisk / 1024)],
