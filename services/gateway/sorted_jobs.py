@@ -74,8 +74,8 @@ class JobSorter(SharesAnswers):
                 if read > MOST:
                     raise RemoteFailure(
                         "bad-request",
-                        f"more than {MOST:,} jobs are not sorted: choose fewer by status, user or search, or write them "
-                        "out (`roost q -af:j RequestMemory | sort -k 2n`)",
+                        f"more than {MOST:,} jobs are not sorted: choose fewer by status, user or search, or write "
+                        "them out (`roost q -af:j RequestMemory | sort -k 2n`)",
                     )
             return pages
 

@@ -174,7 +174,7 @@ def test_pages_show_what_is_there(visit, pool):
     legend = page.locator(".u-legend").first
     expect(legend).to_contain_text(re.compile("Claimed *[0-9.]+ cpus"))
     page.get_by_role("link", name="Machines", exact=True).first.click()
-    page.get_by_role("link", name=pool.machine).click()
+    page.get_by_role("link", name=pool.machine, exact=True).click()  # not ann@machine of the page before
     expect(page.get_by_role("heading", name="Slots")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Claimed / Busy")).to_have_count(6)
     # Only the orders that make sense now.

@@ -250,8 +250,8 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
         schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
     ) -> dict[str, Any]:
         """Its line, what it uses of what it asked for or, where it did not, was given (`use`; memory and disk in MiB),
-        and its whole ad as text, from a queue or (`history`: true) a history. Private attributes are there for its owner
-        and administrators."""
+        and its whole ad as text, from a queue or (`history`: true) a history. Private attributes are there for its
+        owner and administrators."""
         return await context.dashboard.job(job_id, schedd, user=identity.user, admin=identity.admin)
 
 
