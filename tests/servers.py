@@ -341,7 +341,10 @@ class Redis(Server):
         # With the default, everysec, Redis answers before it has written while its disk is busy, and kill() loses that.
         settings += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         settings += ["--repl-diskless-sync-delay", "0", *self.extra]
-        return Leashed([self.executable, *settings], log=self.log, cwd=self.directory, directory=self.directory)
+        return self._launch([self.executable, *settings])
+
+    def _launch(self, command: Sequence[str]) -> Leashed:
+        return Leashed(command, log=self.log, cwd=self.directory, directory=self.directory)
 
     def ready(self) -> bool:
         return answers(self.port, b"PING\r\n", b"+PONG")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Self
 
 from tests.servers import Leashed, Rabbit, Redis, Server, answers, free_port
 from tests.waiting import wait_until
 
 SERVICE = "pool"
+#: Starts a server of a highly available Redis.
+START = Path(__file__).parents[2] / "compose" / "redis" / "ha.sh"
 #: A primary that is silent for so long is down; sentinels then agree on another. Less would take a busy machine for a
 #: dead one.
 DOWN_AFTER_MS = 1000
@@ -50,6 +54,23 @@ class Sentinel(Server):
         )
 
 
+class RoleKeepingRedis(Redis):
+    """One of several, which starts in the role that it had last, by the program of the compose pool. primary: what it
+    follows at first."""
+
+    def __init__(self, primary: Redis | None) -> None:
+        # A primary that is cut off from its replicas takes no writes, which the new primary would not know.
+        super().__init__("--min-replicas-to-write", "1", "--min-replicas-max-lag", "5")
+        self.primary = primary
+
+    def _launch(self, command: Sequence[str]) -> Leashed:
+        program, *settings = command
+        (self.directory / "settings.conf").touch()
+        places = [f"REDIS_DATA={self.directory}", f"REDIS_SETTINGS={self.directory}/settings.conf"]
+        first = f"{self.primary.host} {self.primary.port}" if self.primary is not None else ""
+        return super()._launch(["env", *places, f"REDIS_SERVER={program}", str(START), first, *settings])
+
+
 class ReplicatedRedis:
     """A primary, two replicas and three sentinels."""
 
@@ -62,10 +83,7 @@ class ReplicatedRedis:
         with ExitStack() as stack:
             stack.callback(self._stack.close)
             for number in range(3):
-                # A primary that is cut off from its replicas takes no writes, which the new primary would not know.
-                settings = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "5"]
-                settings += ["--replicaof", self.servers[0].host, str(self.servers[0].port)] if number else []
-                server = Redis(*settings)
+                server = RoleKeepingRedis(self.servers[0] if number else None)
                 self._stack.callback(server.close)
                 server.start()
                 self.servers.append(server)

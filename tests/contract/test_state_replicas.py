@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from bench.faults.servers import ReplicatedRedis
 from shared.state import Unconfirmed, keys, open_store
 from shared.state.redis_store import RedisStore
 from shared.state.urls import parse
@@ -136,3 +137,25 @@ async def test_store_follows_sentinel_to_the_new_primary(pair, sentinel):
     assert b"role:master" in await asyncio.to_thread(replica.command, "INFO", "replication")
     assert await store.hget(keys.accountant("n"), "user") == b"after"
     await store.stop()
+
+
+def test_after_a_fail_over_all_servers_start_in_the_roles_they_had():
+    """A power cut while the newest primary is another than the first one, which was away meanwhile."""
+    with ReplicatedRedis() as redis:
+        first, *others = redis.servers
+        assert first.command("SET", "k", "old").startswith(b"+OK")
+        first.kill()
+
+        def leads(server):
+            said = server.command("INFO", "replication")
+            return b"role:master" in said and b"state=online" in said
+
+        wait_until(lambda: any(leads(server) for server in others), 60, "another primary, and its replica")
+        (primary,) = (server for server in others if leads(server))
+        assert primary.command("SET", "k", "new").startswith(b"+OK")
+        for server in (*others, *redis.sentinels):
+            server.kill()
+        for server in (first, *others, *redis.sentinels):  # the oldest data first
+            server.start()
+        assert redis.primary() is primary
+        assert [server.command("GET", "k").split()[1] for server in redis.servers] == [b"new"] * 3
