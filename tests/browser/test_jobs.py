@@ -112,6 +112,9 @@ def test_output_is_for_the_owner_and_administrators_only(visit, pool):
 def test_what_a_spooled_job_brought_back(visit, pool):
     page = visit().go("job/5.0")
     expect(page.get_by_role("region", name="Standard output")).to_contain_text("brought back")
+    # It stays in the queue for that: the page says so, and how it goes.
+    expect(page.get_by_role("region", name="How it runs")).to_contain_text("roost transfer-data 5.0")
+    expect(page.get_by_role("button", name="Remove")).to_be_visible()
 
 
 def test_what_would_help_is_told(visit, pool):

@@ -177,6 +177,8 @@ def test_pages_show_what_is_there(visit, pool):
     page.get_by_role("link", name=pool.machine, exact=True).click()  # not ann@machine of the page before
     expect(page.get_by_role("heading", name="Slots")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Claimed / Busy")).to_have_count(6)
+    expect(page.get_by_role("region", name="Cpus by state")).to_contain_text("Claimed 6 cpus 6 slots")
+    expect(page.get_by_role("region", name="Cpus by state")).to_contain_text("How busy it is")
     # Only the orders that make sense now.
     expect(page.get_by_role("button", name="Drain …")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel draining …")).to_have_count(0)

@@ -19,7 +19,7 @@ const ACTIONS = {
   hold: { text: "Hold", on: ["Idle", "Running", "Suspended", "TransferringOutput"], what: "It does not run until it is released." },
   release: { text: "Release", on: ["Held"], what: "It is idle again and may be matched." },
   vacate: { text: "Vacate", on: ["Running", "Suspended"], what: "It leaves its machine, and is idle again." },
-  remove: { text: "Remove", on: ["Idle", "Running", "Held", "Suspended", "TransferringOutput"], what: "It leaves the queue for good.", danger: true },
+  remove: { text: "Remove", on: ["Idle", "Running", "Held", "Suspended", "TransferringOutput", "Completed"], what: "It leaves the queue for good.", danger: true },
 };
 
 export function Job({ path, query, level }) {

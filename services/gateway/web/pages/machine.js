@@ -46,7 +46,7 @@ function Shown({ data, admin, refresh }) {
     states[slot.State].slots += 1;
     states[slot.State].cpus += slot.Cpus ?? 0;
   }
-  const parts = Object.entries(states).map(([label, one]) => ({ label, value: one.cpus, tone: colour(label), unit: "cpus", note: `${count(one.slots)} ${one.slots === 1 ? "slot" : "slots"}` }));
+  const parts = Object.entries(states).map(([label, one]) => ({ label, value: one.cpus, tone: colour(label), unit: one.cpus === 1 ? "cpu" : "cpus", note: `${count(one.slots)} ${one.slots === 1 ? "slot" : "slots"}` }));
   return html`<div class="grid">
     <${Card} title="Cpus by state" wide="w6"><${Bar} size="tall" parts=${parts} /><${Legend} parts=${parts} /><div class="below"><${MachineUse} about=${about} slots=${slots} /></div></${Card}>
     <${Card} title="The machine" wide="w6"><${Facts} facts=${[

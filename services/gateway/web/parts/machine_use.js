@@ -18,14 +18,14 @@ export function MachineUse({ about, slots }) {
     if (points.length > KEPT) points.shift();
   }
   if (points.length < 3) return html`<p class="soft">How busy it is is drawn here while this page is open.</p>`;
-  const series = Object.fromEntries(["Load", "Cpus claimed", "Memory claimed"].map((name) => [name, points.map((point) => point[name])]));
+  const series = Object.fromEntries(["Load per cpu", "Cpus claimed", "Memory claimed"].map((name) => [name, points.map((point) => point[name])]));
   return html`<${Chart} label="How busy it was since this page was opened" times=${points.map((point) => point.at)} series=${series} show=${percent} />`;
 }
 
-/** Of what the machine has: its load a cpu, and what is claimed. */
+/** Of what the machine has: its load by its cpus, and what is claimed. */
 function parts(about, slots) {
   const claimed = slots.filter((slot) => slot.State === "Claimed" || slot.State === "Preempting");
   const share = (amount, whole) => (isNumber(amount) && whole > 0 ? amount / whole : null);
   const sum = (name) => claimed.reduce((all, slot) => all + (slot[name] ?? 0), 0);
-  return { Load: share(about.TotalLoadAvg, about.TotalCpus), "Cpus claimed": share(sum("Cpus"), about.TotalCpus), "Memory claimed": share(sum("Memory"), about.TotalMemory) };
+  return { "Load per cpu": share(about.TotalLoadAvg, about.TotalCpus), "Cpus claimed": share(sum("Cpus"), about.TotalCpus), "Memory claimed": share(sum("Memory"), about.TotalMemory) };
 }

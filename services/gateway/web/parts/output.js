@@ -47,7 +47,7 @@ export function Output({ row, iwd, history }) {
 }
 
 function Text({ row, name, source }) {
-  const [shown, set] = useState({ text: "", cut: false, note: "", error: "" });
+  const [shown, set] = useState({ text: "", cut: false, note: "", error: "", asked: false });
   const [follow, setFollow] = useState(true);
   const [wrap, setWrap] = useState(true);
   const [wanted, search] = useState("");
@@ -70,7 +70,7 @@ function Text({ row, name, source }) {
     const replace = (text, whole) => {
       kept = text;
       cut = !whole;
-      set({ text: kept, cut, note: "", error: "" });
+      set({ text: kept, cut, note: "", error: "", asked: true });
     };
     const work = source.how === "live" ? live(row, name, decoder, put, abort.signal) : file(row, name, source, replace, abort.signal);
     work.catch((error) => abort.signal.aborted || set((old) => ({ ...old, error: error.message ?? String(error) })));
@@ -85,6 +85,7 @@ function Text({ row, name, source }) {
   const key = wanted.toLowerCase();
   const hits = key ? lines.filter((line) => line.toLowerCase().includes(key)) : lines;
   const keep = () => save(`${row.Id}.${name === "log" ? "log" : name === "stdout" ? "out" : "err"}`, "text/plain", shown.text);
+  const none = source.how === "spool" ? (shown.asked ? "It wrote nothing." : "") : "Nothing yet.";
   return html`<div class="stack">
     <div class="row filters">
       <label class="field"><span>Only lines with</span><input class="input" type="search" value=${wanted} onInput=${(event) => search(event.currentTarget.value)} autocomplete="off" spellcheck=${false} /></label>
@@ -95,7 +96,7 @@ function Text({ row, name, source }) {
     </div>
     ${shown.error && html`<p class="notice bad" role="alert">${shown.error}</p>`}
     ${shown.cut && html`<p class="soft">The beginning is left out.</p>`}
-    <pre ref=${box} class="output ${wrap ? "" : "nowrap"}" tabindex="0" role="region" aria-label=${NAMES[name]}>${hits.join("\n") || (key ? "" : "Nothing yet.")}</pre>
+    <pre ref=${box} class="output ${wrap ? "" : "nowrap"}" tabindex="0" role="region" aria-label=${NAMES[name]}>${hits.join("\n") || (key ? "" : none)}</pre>
     ${shown.note && html`<p class="soft">${shown.note}</p>`}
   </div>`;
 }
