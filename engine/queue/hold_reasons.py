@@ -12,6 +12,8 @@ from shared.classad import ClassAd
 #: What tells why a job is held, and what is read of one.
 WHY: Final = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
 ATTRIBUTES: Final = ("ClusterId", "ProcId", *WHY)
+#: Of a longer reason the rest is not looked at: users write them, and very many are gone through in one go.
+MOST: Final = 1000
 #: What of a reason is about the one job.
 _DIFFERS: Final = re.compile(r"/[^\s,;:'\"]+|[0-9]+(\.[0-9]+)*")
 
@@ -29,8 +31,8 @@ class HoldReason:
 
 
 def kind(reason: str) -> str:
-    """The same of all reasons that differ in numbers and paths only."""
-    return _DIFFERS.sub("*", reason)
+    """The same of all reasons that differ in numbers and paths only, or behind their first MOST characters."""
+    return _DIFFERS.sub("*", reason[:MOST])
 
 
 def grouped(jobs: Iterable[tuple[ClassAd, str, int]]) -> list[HoldReason]:

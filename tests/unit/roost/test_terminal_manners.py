@@ -9,6 +9,7 @@ import termios
 
 import pytest
 
+from engine.queue import hold_reasons
 from engine.queue.hold_reasons import HoldReason, grouped
 from roost.cli import act, daemon_commands, hold_codes, stats, wait
 from roost.cli.options import parse
@@ -103,6 +104,8 @@ def test_held_jobs_by_reason():
         "   1 1/0      5.1   by hand",
     ]
     assert lines[-1] == "3 held jobs, 2 reasons; `roost release` lets jobs go on."
+    long = "x" * hold_reasons.MOST
+    assert [one.count for one in grouped([held(0, f"{long} a"), held(1, f"{long} b"), held(2, "y")])] == [2, 1]
     assert list(hold_codes.lines([], 0, Paint(True))) == ["No jobs are held."]
 
 

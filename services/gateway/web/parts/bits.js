@@ -1,6 +1,6 @@
 // Small pieces that all pages use.
 import { html, useEffect } from "../lib/html.js";
-import { ago, count, date, duration, moment, number, percent } from "../lib/format.js";
+import { ago, date, duration, moment, number, percent } from "../lib/format.js";
 import { useNow } from "../lib/data.js";
 
 /** The head of a page, and its title. @param {{title: string, sub?: any, crumb?: any, children?: any}} props */
@@ -98,7 +98,7 @@ export function Bar({ parts, total, size = "", label }) {
 export const Legend = ({ parts }) => html`<ul class="legend">
   ${parts.map(
     (part) => html`<li key=${part.label}><span class="badge"><span class="dot ${part.tone}" aria-hidden="true"></span>
-      ${part.to ? html`<a href=${part.to}>${part.label}</a>` : part.label} <b>${count(part.value)}${part.unit && ` ${part.unit}`}</b></span>
+      ${part.to ? html`<a href=${part.to}>${part.label}</a>` : part.label} <b>${number(part.value)}${part.unit && ` ${part.unit}`}</b></span>
       ${part.note && html` <span class="soft">${part.note}</span>`}</li>`,
   )}
 </ul>`;
