@@ -193,7 +193,8 @@ def _of_all(job: ClassAd, state: str, verdict: str) -> str:
     wanted, had = int(_number(job, "MaxHosts")), int(_number(job, "CurrentHosts"))
     if state != "idle" or job.eval("JobUniverse") != PARALLEL_UNIVERSE or job.eval_string("RoostMatchedSlot"):
         return verdict
-    return f"It has {had} of {wanted} machines, and starts when it has all. As for the others: {verdict}"
+    others = "those of its first queue statement" if "NodeGroups" in job else "the others"
+    return f"It has {had} of {wanted} machines, and starts when it has all. As for {others}: {verdict}"
 
 
 def _impossible(needs: Requirements, found: tuple[Suggestion, ...]) -> str:

@@ -111,7 +111,7 @@ def _dry_run(description: Description, parsed: Parsed) -> int:
     _check_limits(clusters, parsed)
     for number, cluster in enumerate(clusters, 1):
         lines += lines_of(cluster, number, description.now)
-        count = len(cluster.procs)
+        count = len((cluster.written or cluster).procs)
         told.append(f"{number}.0 - {number}.{count - 1}" if terse else f"{count} job(s) dry-run to cluster {number}.")
         total += count
     _warn(description)

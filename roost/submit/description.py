@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roost.personal_config import tool_config
+from roost.submit import node_groups
 from roost.submit.ads import BESIDE, RULES, RUN, SIMPLE, UNIVERSES, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
 from roost.submit.effects import WithoutEffect, command_in_vain, read_in_vain, without_effect
@@ -53,6 +54,8 @@ class DescribedCluster:
 
     attributes: Attributes
     procs: Procs = field(default_factory=Procs)
+    #: Of a parallel job with several queue statements: as HTCondor has it, a proc for each.
+    written: DescribedCluster | None = None
 
     @property
     def ad(self) -> ClassAd:
@@ -67,13 +70,20 @@ class DescribedCluster:
         if number not in RUN and number not in BESIDE:
             known = "vanilla, docker, container, java, parallel, vm, scheduler or local"
             return f"universe {number} is not run by this pool; use {known}"
-        if number == UNIVERSES["parallel"] and len(self.procs) > 1:
-            return (
-                "a cluster of the parallel universe has one job here, whose machines all have the same requirements: "
-                "say machine_count = N and queue once"
-            )
+        parallel = number == UNIVERSES["parallel"] and len(self.procs) > 1
+        if parallel and (problem := node_groups.problem(self.attributes, self.procs)):
+            return problem
         told = (f"{row.command} has no effect: {row.told}" for row in self.without_effect() if row.refused)
         return "; ".join(dict.fromkeys(told))
+
+    def queued(self) -> DescribedCluster:
+        """As it goes into the queue: the procs of a parallel cluster are one job there."""
+        if self.attributes["JobUniverse"] != UNIVERSES["parallel"] or len(self.procs) < 2 or self.not_run:
+            return self
+        common, own = node_groups.together(self.attributes, self.procs)
+        made = DescribedCluster(common, written=self)
+        made.procs.append(own)
+        return made
 
     def without_effect(self) -> list[WithoutEffect]:
         """What the jobs ask for, and no pool of ours does."""
@@ -131,7 +141,7 @@ class Description:
             queued += 1
             inside_if = reader.open_ifs
             if cluster is not None and executable != table.raw("executable"):
-                yield cluster
+                yield cluster.queued()
                 cluster = None
             executable = table.raw("executable")
             cluster = self._queue(reader, commands, statement.rest, statement.source, cluster)
@@ -152,7 +162,7 @@ class Description:
             if self.tell_unused:
                 self._tell_unused(table, commands)
             if cluster.procs:
-                yield cluster
+                yield cluster.queued()
 
     def _append(self, reader: Reader) -> None:
         for number, line in enumerate(self.append, 1):

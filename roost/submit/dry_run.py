@@ -12,14 +12,14 @@ from shared.classad import unparse
 
 def lines(cluster: DescribedCluster, number: int, now: float) -> Iterator[str]:
     """The first job in full, of every other what differs, as standard output has it."""
-    for job in _jobs(cluster, number, now):
+    for job in _jobs(cluster.written or cluster, number, now):
         yield from job
         yield "."
 
 
 def lines_of_file(cluster: DescribedCluster, number: int, now: float) -> Iterator[str]:
     """The same as a file has it."""
-    for job in _jobs(cluster, number, now):
+    for job in _jobs(cluster.written or cluster, number, now):
         yield ""
         yield from job
 

@@ -283,6 +283,8 @@ async def test_orders_that_nobody_took_are_given_again_by_the_next_life(tmp_path
     ("more", "said"),
     [
         ({"MaxHosts": 3}, "MinHosts"),
+        ({"NodeGroups": "1,2"}, "NodeGroups"),
+        ({"NodeGroups": "1,1", "NodeGroup1_Owner": "root"}, "it is the job's"),
         ({"MinHosts": 0, "MaxHosts": 0}, "machine_count"),
         ({"JobMaterializeLimit": 1}, "max_materialize"),
         ({"WhenToTransferOutput": "ON_EXIT_OR_EVICT"}, "checkpoints"),
@@ -296,6 +298,27 @@ async def test_what_a_parallel_job_can_not_be_is_refused(tmp_path, more, said):
             await pool.submit(parallel(2), procs=2)
 
 
+async def test_each_queue_statement_asks_for_its_own_machines_and_all_start_together(tmp_path):
+    rules = {"SUBMIT_REQUIREMENT_NAMES": "Small", "SUBMIT_REQUIREMENT_Small": "RequestCpus < 4"}
+    rules |= {"JOB_TRANSFORM_NAMES": "More", "JOB_TRANSFORM_More": "EVALSET RequestMemory RequestMemory + 1"}
+    groups = {"NodeGroups": "1,2", "NodeGroup1_RequestMemory": 20, "RequestMemory": 10}
+    async with Pool(tmp_path, **rules) as pool:
+        await pool.submit(parallel(3, **groups))
+        requests = (await pool.requests()).requests[pool.user]
+        asked = sorted((ClassAd.unpack(one.ad).eval("RequestMemory"), one.count) for one in requests)
+        assert asked == [(11, 1), (21, 2)]
+        await pool.match()
+        await has(pool, 1)
+        assert pool.startd.activations == []
+        await pool.match(count=2)
+        await eventually(lambda: len(pool.startd.activations) == 3, what="all three")
+        ads = [ClassAd.unpack(run.job_ad) for run in sorted(pool.startd.activations, key=lambda run: run.job_id)]
+        assert [(ad.eval("Node"), ad.eval("RequestMemory")) for ad in ads] == [(0, 11), (1, 21), (2, 21)]
+        assert table_is_sound(pool)
+        with pytest.raises(RemoteFailure, match="requirement Small"):
+            await pool.submit(parallel(3, **groups, NodeGroup1_RequestCpus=4))
+
+
 # A real pool
 
 
@@ -306,13 +329,15 @@ def pool(tmp_path_factory):
     inside.close()
 
 
-def submit(pool, directory, script, **commands):
+def submit(pool, directory, script, more="", **commands):
     program = directory / "run.sh"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     own = {"universe": "parallel", "executable": str(program), "output": "out.$(Node)", "log": "log"}
     lines = {**own, "should_transfer_files": "yes", "request_memory": "64", "request_disk": "1MB", **commands}
-    (directory / "job.sub").write_text("".join(f"{name} = {value}\n" for name, value in lines.items()) + "queue\n")
+    (directory / "job.sub").write_text(
+        "".join(f"{name} = {value}\n" for name, value in lines.items()) + more + "queue\n"
+    )
     return pool.roost("submit", "job.sub", cwd=directory).rpartition("cluster ")[2].split(".")[0]
 
 
@@ -336,6 +361,15 @@ def test_nodes_run_at_the_same_time_with_their_own_output(pool, tmp_path):
     assert (ad["JobStatus"], ad["ExitCode"], ad["NumShadowStarts"]) == (4, 0, 1)
     assert [ad[f"Host{n}"] for n in range(3)] == ["here"] * 3  # nodes share the job's ad, by Chirp
     assert [(tmp_path / f"out.{n}").read_text() for n in range(3)] == [f"{n} of 3 {n}\n" for n in range(3)]
+
+
+def test_queue_statements_with_machines_of_their_own(pool, tmp_path):
+    more = "request_memory = 65\narguments = worker $(Node)\nmachine_count = 2\n"
+    commands = {"machine_count": "1", "arguments": "first $(Node)", "+ParallelShutdownPolicy": '"WAIT_FOR_ALL"'}
+    job = submit(pool, tmp_path, 'echo "$* of $_CONDOR_NPROCS"', more="queue\n" + more, **commands)
+    past(pool, job)
+    said = [(tmp_path / f"out.{n}").read_text() for n in range(3)]
+    assert said == ["first 0 of 3\n", "worker 1 of 3\n", "worker 2 of 3\n"]
 
 
 def test_a_program_runs_beside_any_node(pool, tmp_path):

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from engine.queue.jobs import PARALLEL_UNIVERSE, PROTECTED, BadSubmit, Cluster, JobStatus, priority_of
 from engine.queue.late_materialization import BadLimit, Factory, limits_of
 from engine.queue.packed_jobs import may_be_packed
-from engine.queue.parallel import count_of
+from engine.queue.parallel import GROUPS, count_of, group_ad, group_attribute, is_of_group, sizes_of
 from engine.queue.submitters import USER_NAME, submitter_of
 from services.schedd.core.job_launch_ad import wants_checkpoints
 from services.schedd.core.policies import Hold
@@ -169,7 +169,9 @@ def _check_parallel(ad: ClassAd) -> None:
 #: The job was submitted on hold besides: that is what it is once its files are there.
 HELD_ONCE_SPOOLED: Final = "RoostHeldOnceSpooled"
 #: How many machines a parallel job has.
-_MACHINES: Final = frozenset(("minhosts", "maxhosts"))
+_MACHINES: Final = frozenset(("minhosts", "maxhosts", "nodegroups"))
+#: What machines of one spooled job have alike.
+_SPOOLED: Final = frozenset(("in", "transferinput"))
 _FORBIDDEN_IN_PROC: Final = PROTECTED | {"jobuniverse"}
 
 
@@ -353,6 +355,8 @@ def accept_job(
         raise BadSubmit("a cluster of the parallel universe has one job, and MaxHosts stands in its common ad")
     if rules:
         ad_bytes, names = _ruled(draft, proc, ad_bytes, names, rules, now)
+    if cluster.parallel and (cluster.ad.eval(GROUPS) is not UNDEFINED or any(map(is_of_group, names))):
+        ad_bytes, names = _grouped(draft, ad_bytes, rules, now)
     if not draft.each and names.isdisjoint(_ORDERING):
         stays = draft.status == JobStatus.IDLE and may_be_packed(names)
         if stays:
@@ -362,6 +366,24 @@ def accept_job(
     priority, submitter = priority_and_submitter(ad, proc, cluster, nice_group)
     ad.update(draft.each)
     return AcceptedJob(proc, ad.pack(), priority, submitter, draft.status)
+
+
+def _grouped(draft: Draft, ad_bytes: bytes, rules: Rules, now: float) -> tuple[bytes, frozenset[str]]:
+    """A parallel job whose machines are in groups: what each asks for itself is checked, and ruled as a job's would be.
+    Raises BadSubmit."""
+    own = ClassAd.unpack(ad_bytes)
+    whole = ClassAd.from_table({**draft.cluster.ad.table(), **own.table()})
+    for group in range(1, len(sizes_of(whole, count_of(whole)))):
+        ad = group_ad(whole, group)
+        before = {key: str(cell) for key, (_, cell) in ad.table().items()}
+        rules.transform(ad, now)
+        draft.warnings += rules.check(ad, now)
+        for name, cell in ad.cells():
+            if before.get(name.lower()) != str(cell) and group_attribute(group, name) in whole:
+                own[group_attribute(group, name)] = cell
+    if draft.cluster.spool and any(name.partition("_")[2] in _SPOOLED for name in map(str.lower, whole)):
+        raise BadSubmit("all machines of a parallel job that is spooled take the same files along")
+    return own.pack(), frozenset(own.table())
 
 
 def _ruled(

@@ -22,7 +22,7 @@ from services.schedd.core.parallel_universe import (
     stop_of,
     usage_of,
 )
-from shared.classad import ClassAd
+from shared.classad import UNDEFINED, ClassAd
 from shared.messages.claims import JobExit, Usage
 from tests.scheddpool import job_ad
 from tests.spec import spec
@@ -90,6 +90,47 @@ def test_nodes_have_their_number_where_it_was_written_and_follow_edits():
     assert [node.ad.eval("Out") for node in job.nodes] == ["other.0", "other.1"]
     assert table.idle["alice@pool"].first(job.nodes[0].autocluster) == (-5, 7, 0, 0)
     assert table.check_invariants() == []
+
+
+GROUPED = {"NodeGroups": "1,2", "NodeGroup1_RequestCpus": 2, "NodeGroup1_Args": "worker #pArAlLeLnOdE#"}
+
+
+def test_machines_of_several_queue_statements_ask_for_what_is_theirs():
+    table, job = table_with(3, Args="first #pArAlLeLnOdE#", Rank=5, **GROUPED)
+    told = [[node.ad.eval(name) for name in ("Node", "RequestCpus", "Args", "Rank")] for node in job.nodes]
+    assert told == [[0, 1, "first 0", 5], [1, 2, "worker 1", 5], [2, 2, "worker 2", 5]]
+    first, second = (node.autocluster for node in job.nodes[:2])
+    assert first != second == job.nodes[2].autocluster
+    job.ad.update({"Args": "edited", "NodeGroup1_Args": "too"})
+    table.changed(job, priority=0, submitter="alice@pool")
+    assert [node.ad.eval("Args") for node in job.nodes] == ["edited", "too", "too"]
+    assert table.check_invariants() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"NodeGroups": "1,3"}, "3 machines together"),
+        ({"NodeGroups": "3,0"}, "3 machines together"),
+        ({"NodeGroups": "1,x,2"}, "3 machines together"),
+        ({"NodeGroups": 3}, "3 machines together"),
+        ({"NodeGroups": UNDEFINED}, "no such group"),
+        ({"NodeGroup2_Args": "x"}, "no such group"),
+        ({"NodeGroup01_Args": "x"}, "no such group"),
+        ({"NodeGroup1_Owner": "root"}, "it is the job's"),
+        ({"NodeGroup1_AccountingGroup": "other"}, "it is the job's"),
+        ({"NodeGroup1_JobPrio": 9}, "it is the job's"),
+    ],
+)
+def test_groups_of_machines_that_are_none_are_refused(wrong, said):
+    with pytest.raises(BadSubmit, match=said):
+        count_of(ClassAd({"MinHosts": 3, "MaxHosts": 3, **GROUPED, **wrong}))
+
+
+def test_what_a_group_may_not_say_counts_for_nothing():
+    """However it came into the queue."""
+    _, job = table_with(3, **GROUPED, NodeGroup1_JobPrio=9)
+    assert [node.ad.eval("JobPrio") for node in job.nodes] == [job.ad.eval("JobPrio")] * 3
 
 
 @pytest.mark.parametrize("hosts", [(0, 0), (2, 3), (-1, -1), (1001, 1001), ("two", "two"), (True, True)])
