@@ -184,6 +184,7 @@ async def callers() -> dict[str, float]:
             came_to="",
             buried_by="",
             tells_end=tells_end,
+            odd="",
         )
 
     async def answered(one: Delivery) -> None:

@@ -29,7 +29,7 @@ from shared.bus.senders import GATEWAY, Arrival, Denied, Row, Senders, speaks_fo
 from shared.bus.statements import Signer, digest_of
 from shared.bus.topology import MAX_KEY_BYTES, ROLES, inbox_queue, role_of
 from shared.caller import CallerGone, Wait, awaited
-from shared.compression import decompress, is_compressed
+from shared.compression import compress, decompress, is_compressed
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Head, Message, Person, pack_body
 from shared.messages.events import DaemonReconnected
@@ -38,6 +38,8 @@ from shared.messages.wire import too_large
 Log = structlog.stdlib.BoundLogger
 
 
+#: Bytes of a message that are compressed in a turn of the loop, in 1 ms.
+COMPRESSED_AT_ONCE: Final = 1 << 18
 #: Seconds that a bus which stops waits for handlers under way, and again for confirms.
 STOP_PATIENCE_S: Final = 5.0
 
@@ -82,6 +84,11 @@ class Saying:
 
 TAKEN = Outcome()
 LATER = Outcome(later=True)
+
+
+def unreadable(reason: str) -> Outcome:
+    """Of a message that can not be read, which is a mistake in a program: who asked is told as well."""
+    return Outcome(dead=reason, answer=Failure(code="bad-message", reason=reason))
 
 
 async def _admitted(data: bytes, arrival: Arrival, senders: Senders) -> Envelope:
@@ -179,7 +186,7 @@ async def answer_request(
     try:
         envelope = await unpack_checked(data, arrival, senders)
     except BadMessage as error:
-        return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
+        return unreadable(str(error))
     except Denied as error:
         return TAKEN if error.answered else Outcome(answer=Failure(code="denied", reason=str(error)))
     began = time.perf_counter()
@@ -250,13 +257,14 @@ async def result_of(data: bytes, arrival: Arrival, senders: Senders) -> Message:
     return body
 
 
-def packed_answer(body: Message, pack: Callable[[Message], bytes], log: Log) -> bytes:
-    """The bytes of an answer, or of a Failure when the handler made an answer that can not be sent."""
-    try:
-        return pack(body)
-    except (TypeError, ValueError, OverflowError, MessageTooLarge) as error:
-        log.exception("bus.bad_answer", type=body.type)
-        return pack(Failure(code="internal", reason=f"the answer can not be sent: {explain(error)}"))
+#: What packing raises for an answer that can not be sent.
+UNSENDABLE: Final = (TypeError, ValueError, OverflowError, MessageTooLarge)
+
+
+def not_sent(body: Message, error: Exception, log: Log) -> Failure:
+    """What a caller is told in place of an answer that can not be sent; in its `except`."""
+    log.exception("bus.bad_answer", type=body.type)
+    return Failure(code="internal", reason=f"the answer can not be sent: {explain(error)}")
 
 
 def tells_end(sender: str) -> bool:
@@ -301,6 +309,15 @@ def check_inbox(inbox: str) -> None:
 def packed(envelope: Envelope) -> bytes:
     """Raises MessageTooLarge, and TypeError, ValueError or OverflowError for what msgpack can not carry."""
     return _bounded(envelope, envelope.pack())
+
+
+async def packed_in_turns(envelope: Envelope) -> bytes:
+    """The same; a large message is compressed in a thread, which takes ten times as long as all else."""
+    plain = envelope.pack_plain()
+    if not envelope.travels_compressed(plain):
+        return _bounded(envelope, plain)
+    at_once = len(plain) <= COMPRESSED_AT_ONCE
+    return _bounded(envelope, compress(plain) if at_once else await asyncio.to_thread(compress, plain))
 
 
 async def packed_for(envelope: Envelope, saying: Saying) -> bytes:

@@ -35,6 +35,7 @@ from shared.bus.api import (
 )
 from shared.bus.handling import (
     STOP_PATIENCE_S,
+    UNSENDABLE,
     Log,
     Outcome,
     RetryPolicy,
@@ -42,9 +43,9 @@ from shared.bus.handling import (
     check_inbox,
     check_topic,
     handle_message,
+    not_sent,
     one_way,
     packed,
-    packed_answer,
     packed_for,
     reconnected,
     report_gap,
@@ -629,7 +630,10 @@ class MemoryBus:
         """Answer a call that came to one of our inboxes."""
         if not self._connected.is_set():
             return
-        data = packed_answer(body, self._packed, self._log)
+        try:
+            data = self._packed(body)
+        except UNSENDABLE as error:
+            data = self._packed(not_sent(body, error, self._log))
         item = Item(data, "", "", caller.bus.sender, self.sender, body)
         fate = self.hub.on_route(item) if self.hub.on_route is not None else DELIVER
         for seconds in fate.delays:

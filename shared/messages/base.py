@@ -206,6 +206,15 @@ class Envelope:
 
     def pack(self, packed_body: bytes | None = None) -> bytes:
         """packed_body: what `pack_body` gives, where that is known already."""
+        packed = self.pack_plain(packed_body)
+        return compress(packed) if self.travels_compressed(packed) else packed
+
+    def travels_compressed(self, packed: bytes) -> bool:
+        """Whether the message, packed, is to be compressed; one of more than it may have is not sent."""
+        return self.body.compressed and COMPRESS_ABOVE < len(packed) <= self.body.most_bytes
+
+    def pack_plain(self, packed_body: bytes | None = None) -> bytes:
+        """As `pack`, but never compressed."""
         body = self.body
         head = {
             "v": ENVELOPE_VERSION,
@@ -230,8 +239,6 @@ class Envelope:
                 packer.pack(value)
             packer.pack("body")
             packed = packer.bytes() + packed_body
-        if body.compressed and COMPRESS_ABOVE < len(packed) <= body.most_bytes:  # one of more is not sent
-            return compress(packed)
         return packed
 
     @classmethod

@@ -63,7 +63,7 @@ from shared.bus.handling import (
     explain,
     handle_message,
     one_way,
-    packed,
+    packed_in_turns,
     report_gap,
 )
 from shared.bus.outbox import PendingEvent
@@ -378,7 +378,7 @@ class AmqpBus:
     ) -> None:
         out = self._publisher
         envelope = out.envelope(body, epoch, trace)
-        data = packed(envelope)
+        data = await packed_in_turns(envelope)
         properties = out.properties(envelope.id, body.type, durable=body.durable, expires_s=expires_s)
         if body.durable:
             await out.publish_durable(exchange, key, data, properties, mandatory=mandatory)

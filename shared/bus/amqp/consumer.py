@@ -15,8 +15,9 @@ from shared.bus.amqp.delivery import Delivery
 from shared.bus.amqp.link import DeliveredMessage, Link, LinkLost, RawChannel, Refused, guarded
 from shared.bus.amqp.publisher import Publisher
 from shared.bus.api import Exchange
-from shared.bus.handling import Log, Outcome, packed, packed_answer
+from shared.bus.handling import UNSENDABLE, Log, Outcome, not_sent, packed, packed_in_turns, unreadable
 from shared.bus.topology import Queue
+from shared.cooperative import Yielder
 from shared.errors import RoostError
 from shared.messages.wire import type_of
 
@@ -165,8 +166,12 @@ class Consumer:
         task.add_done_callback(self._tasks.pop)
 
     async def _work_in_order(self, session: _Session) -> None:
+        turn = Yielder()
         while session.waiting:
             await self._work(session, session.waiting[0])
+            # What came while one took long would be handled in one turn. Before it is off the list: else what comes now
+            # would find the list empty, and be handled beside it.
+            await turn.yield_if_due()
             session.waiting.popleft()
 
     async def _work(self, session: _Session, delivery: Delivery) -> None:
@@ -179,7 +184,7 @@ class Consumer:
             if delivery.uncounted:
                 delivery.deliveries = self._publisher.redelivered.again(await delivery.digest())
             take = self._reopen if delivery.seal and self._reopen is not None else self.handle
-            outcome = await take(delivery)
+            outcome = unreadable(delivery.odd) if delivery.odd else await take(delivery)
             if session is not self._session or outcome.later:
                 return
             if outcome.dead or outcome.answer is not None:
@@ -197,7 +202,10 @@ class Consumer:
         the delivery is not acknowledged and comes again."""
         out = self._publisher
         if outcome.answer is not None and delivery.reply_to:
-            data = packed_answer(outcome.answer, lambda body: packed(out.envelope(body)), self._log)
+            try:
+                data = await packed_in_turns(out.envelope(outcome.answer))
+            except UNSENDABLE as error:
+                data = packed(out.envelope(not_sent(outcome.answer, error, self._log)))
             properties = out.properties(
                 out.new_id(), outcome.answer.type, durable=False, correlation_id=delivery.correlation_id
             )

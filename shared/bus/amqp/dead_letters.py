@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from shared.bus.amqp.delivery import Delivery
+from shared.bus.amqp.frames import ODD_HEADER
 from shared.bus.amqp.link import DeliveredMessage, Link, guarded
 from shared.bus.amqp.seal import Seal
 from shared.bus.api import DeadLetter, Exchange
@@ -77,7 +78,7 @@ def _letter(message: DeliveredMessage) -> DeadLetter:
     at = headers.get("at_ms")
     return DeadLetter(
         id=message.header.properties.message_id or "",
-        reason=str(headers.get("reason", "")),
+        reason=str(headers.get("reason") or headers.get(ODD_HEADER, "")),
         at=at / 1000 if isinstance(at, int) else 0.0,
         exchange=str(headers.get("exchange", "")),
         key=str(headers.get("key", "")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from shared.bus.amqp.frames import ODD_HEADER
 from shared.bus.amqp.link import DeliveredMessage
 from shared.bus.statements import digest_of
 from shared.bus.topology import Queue
@@ -42,6 +43,7 @@ class Delivery:
     came_to: str  # of such a letter: the queue it came from
     buried_by: str  # of such a letter: the sender who could not take it
     tells_end: bool  # its caller says when it waits no longer
+    odd: str  # not empty: why it is not taken (shared.bus.amqp.frames)
 
     async def digest(self) -> bytes:
         """SHA-256 of the message."""
@@ -82,6 +84,7 @@ class Delivery:
             came_to=_text(headers.get(QUEUE_HEADER)),
             buried_by=_text(headers.get(BURIED_BY_HEADER)),
             tells_end=bool(headers.get(TELLS_END_HEADER)),
+            odd=_text(headers.get(ODD_HEADER)),
         )
 
 

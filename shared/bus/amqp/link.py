@@ -16,7 +16,7 @@ import termios
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import aio_pika
 from aiormq.abc import DeliveredMessage
@@ -36,6 +36,7 @@ from pamqp.commands import Queue as QueueMethods
 from yarl import URL
 
 from shared.backoff import Backoff
+from shared.bus.amqp.frames import FrameReader
 from shared.bus.amqp.pieces import Pieces, publish
 from shared.bus.api import BusUnavailable, Exchange, NobodyThere
 from shared.bus.handling import explain
@@ -71,13 +72,14 @@ class Refused(Exception):
 
 
 class _Tcp(TCPTransportFactory):
-    """Keeps the socket at hand, so that a connection to a frozen broker can be dropped at once."""
+    """Looks at frames before the library does, and keeps the socket at hand, so that a connection to a frozen broker
+    can be dropped at once."""
 
     writer: asyncio.StreamWriter | None = None
 
     async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, self.writer = await super().create(url, **kwargs)
-        return reader, self.writer
+        return cast("asyncio.StreamReader", FrameReader(reader)), self.writer
 
 
 class _Tls(TLSTransportFactory):
@@ -85,7 +87,7 @@ class _Tls(TLSTransportFactory):
 
     async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, self.writer = await super().create(url, **kwargs)
-        return reader, self.writer
+        return cast("asyncio.StreamReader", FrameReader(reader)), self.writer
 
 
 class _Connection(aio_pika.Connection):
