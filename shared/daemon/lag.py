@@ -37,8 +37,8 @@ _OF_LOOPS: Final = ("base_events.py", "events.py", "runners.py")
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What a thread did at a moment. function: the innermost one of Roost's own; calls: `file:line function` of it and
-    of its callers, innermost first."""
+    """What a thread did at a moment. function: the innermost one of Roost's own, or where there is none the one of a
+    library that the loop called; calls: `file:line function` of what was under way, innermost first."""
 
     function: str
     calls: str = ""
@@ -46,6 +46,8 @@ class Stack:
 
 #: Where no look came in time.
 UNSEEN: Final = Stack("unknown")
+#: Where the loop was between two pieces of work: many short ones held it.
+BETWEEN: Final = Stack("many short pieces of work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class _Watch:
             if frame is None or self.turn[0] != due:
                 continue  # it has come round meanwhile
             stack = stack_of(frame)
-            if stack is not UNSEEN or self._seen[0] != due:  # asyncio's own is seen when the work has just ended
+            if stack is not BETWEEN or self._seen[0] != due:  # that is seen, too, when the work has just ended
                 self._seen = (due, stack)
             if busy > ENDLESS_S and self._endless != due:
                 self._endless = due
@@ -171,8 +173,8 @@ class _Watch:
 
 
 def stack_of(frame: FrameType | None) -> Stack:
-    """A stack from its innermost frame to where asyncio runs the loop; UNSEEN where nothing of Roost is in it."""
-    function = ""
+    """A stack from its innermost frame to where asyncio runs the loop; BETWEEN where there is none."""
+    function = called = ""
     calls: list[str] = []
     while frame is not None:
         code = frame.f_code
@@ -181,10 +183,11 @@ def stack_of(frame: FrameType | None) -> Stack:
             break
         own = path.is_relative_to(_ROOT) and "site-packages" not in path.parts
         where = path.relative_to(_ROOT) if own else Path(*path.parts[-2:])
+        called = f"{where.with_suffix('').as_posix().replace('/', '.')}.{code.co_qualname}"
         if own and not function:
-            function = f"{where.with_suffix('').as_posix().replace('/', '.')}.{code.co_qualname}"
+            function = called
         calls.append(f"{where}:{frame.f_lineno} {code.co_qualname}")
         frame = frame.f_back
     if len(calls) > MOST_NAMED:
         calls = [*calls[: MOST_NAMED // 2], "...", *calls[-MOST_NAMED // 2 :]]
-    return Stack(function, " < ".join(calls)) if function else UNSEEN
+    return Stack(function or called, " < ".join(calls)) if calls else BETWEEN

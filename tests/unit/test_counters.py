@@ -1,10 +1,12 @@
 """What daemons count of themselves."""
 
 import asyncio
+import sys
 import threading
 import time
 
 import pytest
+import uvloop
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.gateway.metrics import Metrics as GatewayMetrics
@@ -13,7 +15,17 @@ from services.negotiator.metrics import MOST_SUBMITTERS, most_demanding
 from shared.bus.api import Exchange, Reject
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.counters import CountsBy, Durations, DurationsBy
-from shared.daemon.lag import ENDLESS_S, EVERY_S, LONG_S, TELL_EVERY_S, WATCH_EVERY_S, LoopLag
+from shared.daemon.lag import (
+    BETWEEN,
+    ENDLESS_S,
+    EVERY_S,
+    LONG_S,
+    TELL_EVERY_S,
+    UNSEEN,
+    WATCH_EVERY_S,
+    LoopLag,
+    stack_of,
+)
 from shared.daemon.metrics import MetricSource, histogram
 from shared.messages.base import Ack
 from shared.messages.negotiation import Reschedule
@@ -129,6 +141,29 @@ async def test_who_holds_the_loop_is_named_once_in_a_while_and_counted():
     assert 1 <= len(told) <= 1 + (time.perf_counter() - began) / TELL_EVERY_S
     assert told[0][1] == 0
     assert not [thread for thread in threading.enumerate() if thread.name == "loop-watch"]
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_a_library_that_holds_the_loop_is_named_too(new_loop):
+    """What reads frames of RabbitMQ is called by the loop itself, and by nothing of ours."""
+    names = {"found": [], "look": lambda: names["found"].append(stack_of(sys._getframe(1)))}
+    code = "def reads():\n    look()\ndef inner():\n    reads()\nasync def task():\n    inner()\n"
+    exec(compile(code, "/somewhere/site-packages/aiormq/connection.py", "exec"), names)
+
+    async def whole():
+        loop = asyncio.get_running_loop()
+        loop.call_soon(names["inner"])
+        await asyncio.gather(loop.create_task(names["task"]()), asyncio.sleep(0))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(whole())
+    assert [stack.function for stack in names["found"]] == ["aiormq.connection.inner", "aiormq.connection.task"]
+    assert names["found"][0].calls.startswith("aiormq/connection.py:2 reads < aiormq/connection.py:4 inner")
+
+
+def test_a_loop_that_is_between_two_pieces_of_work_is_told_from_one_that_was_not_looked_at():
+    assert stack_of(None) is BETWEEN
+    assert BETWEEN.function != UNSEEN.function
 
 
 async def test_work_without_an_end_is_told_of_while_it_goes_on():
