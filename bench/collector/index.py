@@ -105,8 +105,8 @@ async def full(store: Store, ads: int, figures: dict[str, Any]) -> None:
         search.changed(made.apply(message))
     figures["take whole ads, a second"] = round(ads / (time.perf_counter() - began))
     began = time.perf_counter()
-    while made.waiting:
-        await made.write_some()
+    while made.writer.waiting:
+        await made.writer.write_some()
     figures["write to Redis, s"] = round(time.perf_counter() - began, 2)
     began = time.perf_counter()
     for message in messages:

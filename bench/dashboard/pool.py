@@ -304,8 +304,8 @@ class SyntheticPool:
             collector.search.changed(collector.directory.apply(message))
         # A pool that has been up for a while: its index has been read, and is written down.
         await collector.search.answer(read(["Machine"], "", ["Name"], 1, "", False, "Name"))
-        while collector.directory.waiting:
-            await collector.directory.write_some()
+        while collector.directory.writer.waiting:
+            await collector.directory.writer.write_some()
 
     async def _submit(self) -> None:
         for number in range(20):

@@ -23,6 +23,7 @@ from shared.bus.api import Exchange
 from shared.bus.definitions import topic_permissions
 from shared.bus.topology import ROLES, WORK_QUEUES, inbox_queue
 from shared.messages import catalogue
+from shared.messages.ads import MOST_ADS
 from shared.messages.base import BadMessage, Envelope, Message, new_id
 from shared.messages.events import LeaderChanged
 from shared.messages.flows import PUBLISHED, REQUESTS
@@ -38,6 +39,14 @@ BY_RIGHT: Final[Mapping[str, tuple[str, ...]]] = {
     "negotiator": ("negotiation.get-requests", "negotiation.matches", "negotiation.match-notice"),
     "defrag": ("machine.drain", "machine.cancel-drain"),
 }
+#: What a message says beside its body, more than the client library should make objects of.
+ODD_HEADERS: Final[tuple[dict[str, Any], ...]] = (
+    {"many": [None] * 100_000},
+    {f"name{number}": number for number in range(8_000)},
+    {"few": [None] * 250},
+    {SEAL_HEADER: [[[[[[[[[["deep"]]]]]]]]]]},
+    {SEAL_HEADER: {"a": {"b": {}}}, QUEUE_HEADER: 2**40},
+)
 #: Bytes that fill a large message.
 LARGE: Final = (100_000, 1_000_000, 4_000_000)
 LARGEST: Final = (1_000_000, 4_000_000, 15_000_000)
@@ -45,13 +54,17 @@ LARGEST: Final = (1_000_000, 4_000_000, 15_000_000)
 
 class Maker:
     """Makes inputs. It remembers some, to send them again. large: the share of messages with a text of megabytes,
-    besides the usual few."""
+    besides the usual few, and of those that tell of as many ads as one may."""
 
     def __init__(self, large: float = 0.0) -> None:
         self._large = large
         self._before: deque[Case] = deque(maxlen=50)
+        self._told = 0  # messages about ads: each of them is newer than the one before
 
     def make(self, dice: Dice) -> Case:
+        if self._large and dice.random() < self._large:
+            self._told += 1
+            return many_ads(dice, self._told)
         if self._before and dice.random() < 0.05:
             case = dict(dice.choice(self._before))
             return case | ({"user": dice.choice(ATTACKERS)} if dice.random() < 0.5 else {})
@@ -87,7 +100,31 @@ def made(dice: Dice, large: float = 0.0) -> Case:
                 (BURIED_BY_HEADER, PUBLISHER_HEADER, QUEUE_HEADER, SEAL_HEADER, "x-roost-requeued-by"), 3
             )
         }
+    if dice.random() < 0.005:
+        case["headers"] = dice.choice(ODD_HEADERS)
     return case
+
+
+def many_ads(dice: Dice, number: int) -> Case:
+    """Thousands of ads of one daemon in a message, or few that are made to cost their reader much: whole, changed or
+    taken back. number: of the message."""
+    user, my_type, daemon = dice.choice(
+        (("startd.evil", "Machine", "startd@evil"), ("schedd.evil", "Submitter", "schedd@evil"))
+    )
+    dear = dice.random() < 0.3
+    count = dice.randrange(1, 5) if dear else dice.choice((500, MOST_ADS // 2, MOST_ADS, MOST_ADS, 20_000))
+    ads = [dice.choice(values.DEAR_ADS)] * count if dear else [values.packed_ad(dice)] * count
+    kind = dice.choice(("ads.update", "ads.update", "ads.delta", "ads.invalidate"))
+    names = [f"s{one}" for one in range(count)]
+    body: dict[str, Any] = {"my_type": my_type, "daemon": daemon, "start_time": 1, "sequence": number, "names": names}
+    if kind == "ads.update":
+        body |= {"ads": ads, "complete": dice.random() < 0.5}
+    elif kind == "ads.delta":
+        body |= {"base": number - 1, "changes": ads, "removed_attrs": [["a"]] * count, "gone": names[: count // 2]}
+    envelope = {"v": 1, "type": kind, "tv": 1, "id": new_id_of(dice), "ts": 0.0, "sender": user, "body": body}
+    data = text(bytes(msgpack.packb(envelope, unicode_errors="surrogatepass")))
+    key = f"{kind.partition('.')[2]}.{my_type}.{daemon}"
+    return {"family": "bus", "user": user, "exchange": str(Exchange.ADS), "key": key, "data": data, "type": kind}
 
 
 def _place(dice: Dice, role: str) -> tuple[str, str, str]:

@@ -19,6 +19,23 @@ Dice = random.Random
 _LARGE: Final = (1_000, 3_000, 30_000)
 
 
+def _filled(value: bytes, count: int) -> bytes:
+    """An ad with one attribute, a list."""
+    return b"\x81\xa1a\xdd" + count.to_bytes(4, "big") + value * count
+
+
+#: Packed ads that cost their reader as much as so many bytes can.
+DEAR_ADS: Final[tuple[bytes, ...]] = (
+    _filled(b"\x80", 1_900_000),
+    _filled(b"\xc0", 1_900_000),
+    bytes(msgpack.packb({f"{number:x}": None for number in range(250_000)})),
+    bytes(msgpack.packb({f"{number:x}": msgpack.ExtType(1, b"a") for number in range(8_900)})),
+    bytes(msgpack.packb({"a": {f"{number:x}": {} for number in range(9_000)}})),
+    bytes(msgpack.packb({"x": "\u00af" * 900_000, "y": b"\xaf" * 150_000})),
+    bytes(msgpack.packb({"x": b"\xaf" * 2_000_000})),
+)
+
+
 def integer(dice: Dice) -> int:
     return dice.choice(INTEGERS) if dice.random() < 0.7 else dice.randrange(-3, 100)
 

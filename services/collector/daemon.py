@@ -28,7 +28,7 @@ from shared.bus.api import BusUnavailable, Exchange, Reject
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
 from shared.config.knobs import CollectorSettings
-from shared.cooperative import reading
+from shared.cooperative import Yielder, reading
 from shared.counters import DurationsBy
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, inbox_of
@@ -142,7 +142,7 @@ class Collector(Daemon):
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {
-            "write": self.directory.keep_written(),
+            "write": self.directory.writer.keep_written(),
             "expire": self._expire(),
             "look": self._look_for_daemons(),
             "ask": self._ask(),
@@ -164,8 +164,8 @@ class Collector(Daemon):
 
     async def drain(self) -> None:
         await self.advertiser.invalidate()
-        while self.directory.waiting:
-            await self.directory.write_some()
+        while self.directory.writer.waiting:
+            await self.directory.writer.write_some()
         await self.search.keep()
 
     async def close(self) -> None:
@@ -232,13 +232,16 @@ class Collector(Daemon):
     async def _on_private(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, PrivateAds):
-            self.directory.take_claims(body.daemon, body.start_time, body.sequence, body.claims)
+            self.directory.writer.take_claims(body.daemon, body.start_time, body.sequence, body.claims)
 
     async def _on_offline_matched(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, OfflineMatched):
-            for change in self.directory.matched_offline(body.slots, body.at):
-                self.search.changed(change)
+            turn = Yielder()
+            for slot in body.slots:
+                for change in self.directory.matched_offline(slot, body.at):
+                    self.search.changed(change)
+                await turn.yield_if_due()
 
     async def _on_gap(self) -> None:
         """Broadcasts were missed; what other collectors took from the shared queue is in Redis."""
@@ -502,7 +505,7 @@ METRICS: Final[Declared[Collector]] = (
     Gauge(
         "roost_collector_unwritten_groups",
         "Groups of ads not in Redis yet",
-        lambda collector: collector.directory.waiting,
+        lambda collector: collector.directory.writer.waiting,
     ),
     Gauge(
         "roost_collector_updates_lost",

@@ -1,22 +1,20 @@
 """The ads of the pool: an index in memory that answers, and the same in Redis, so that a restart loses nothing and the
 negotiator can start with data (spec rows COL-01 to COL-04).
 
-Every collector receives everything and keeps its own index; all of them write, and scripts in Redis let the newest win.
-Changes are collected while a write is under way, so the busier the pool, the larger the batches.
+Every collector receives everything and keeps its own index; all of them write (`ad_writer`), and scripts in Redis let
+the newest win.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgpack
 import structlog
 import zstandard
 
+from services.collector.ad_writer import AdWriter
 from services.collector.core.acceptance import (
     MACHINE,
     AbsentAd,
@@ -28,71 +26,28 @@ from services.collector.core.acceptance import (
     with_offline_ads,
 )
 from services.collector.core.queries import GroupOrder
-from shared.backoff import Backoff
 from shared.classad.budget import ads_of
-from shared.compression import AdCompressor, train_dictionary
+from shared.compression import AdCompressor
+from shared.cooperative import Yielder
 from shared.daemon.ad_rows import BadAd
-from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, GroupKey, Outcome
+from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, Outcome
 from shared.daemon.clock import Clock
 from shared.daemon.offline_ads import is_offline
 from shared.messages.ads import AdDelta
-from shared.state import Store, StoreUnavailable, keys
+from shared.state import Store, keys
 from shared.state.ads import (
     GroupRemoval,
-    GroupWrite,
     StoredGroup,
     forget_claims,
     load_ads,
     load_groups,
     remove_ads,
-    write_ads,
-    write_claims,
 )
 
-#: Groups in one write.
-BATCH = 500
-#: Ads written before the first dictionary is made, how many it is made of, and how many there may ever be: the old ones
-#: stay, as long as the pool lives, for ads that have not changed since.
-LEAST_WRITTEN, SAMPLES, MOST_DICTIONARIES = 1000, 1000, 16
-#: Smaller numbers of dictionaries are set aside by Zstandard.
-FIRST_NUMBER = 1 << 15
 #: Of what is read back.
 MOST_COLUMNS_BYTES = 1 << 30
-#: Ads whose sizes are compared.
-WINDOW = 20_000
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
-
-
-@dataclass(slots=True)
-class _Unwritten:
-    """What Redis lacks of a group since `base`; None: all of it."""
-
-    base: int | None
-    names: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
-
-
-class _Sizes:
-    """How long ads are after compression: the first ones with a dictionary, and the last ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._sum = 0
-        self._first = 0.0  # mean
-
-    def add(self, ads: int, size: int) -> None:
-        self.count += ads
-        self._sum += size
-
-    def worse(self) -> bool:
-        """Twice as long as at first. Asked at any time; begins anew with each window."""
-        if self.count < WINDOW:
-            return False
-        mean = self._sum / self.count
-        self.count = self._sum = 0
-        if not self._first:
-            self._first = mean
-        return mean > 2 * self._first
+#: Groups whose expired ads are taken out together.
+BATCH = 500
 
 
 class AdIndex:
@@ -143,17 +98,12 @@ class Directory:
         self.compressor, self.table, self.order = index.compressor, index.table, index.order
         self.absentees = index.absentees
         self.policy = policy
-        self.written = 0  # groups written to Redis
+        self.writer = AdWriter(store, clock, log, index.table, index.compressor)
         self._on_change = on_change
         self._store = store
         self._clock = clock
         self._log = log
-        self._sizes = _Sizes()
-        self._unwritten: dict[GroupKey, _Unwritten] = {}
-        self._claims: dict[str, tuple[int, int, dict[str, str]]] = {}
-        self._in_redis: dict[GroupKey, int] = {}  # content that we know to be there
         self._absent_changes: set[str] = set()
-        self._wake = asyncio.Event()
         self._spared_until = float("-inf")
 
     # Reading
@@ -161,8 +111,10 @@ class Directory:
     async def load(self) -> int:
         """Take in what Redis has; returns the number of ads. Nothing expires for a while, since daemons had
         no way to keep their ads alive if nobody listened."""
+        turn = Yielder()
         for stored in await load_ads(self._store, compressor=self.compressor):
             self._take(stored)
+            await turn.yield_if_due()
         for name, value in (await self._store.hgetall(keys.ABSENT)).items():
             daemon, packed, last_heard, expires = msgpack.unpackb(value)
             ad = AbsentAd(name.decode("utf-8", "surrogateescape"), daemon, packed, last_heard, expires)
@@ -174,11 +126,6 @@ class Directory:
         """Let no ad expire before its daemon had the time to speak again: after a start, or when the bus was
         away."""
         self._spared_until = self._clock.now() + self.table.lifetime_s / 2
-
-    @property
-    def waiting(self) -> int:
-        """Groups and claims that are not in Redis yet."""
-        return len(self._unwritten) + len(self._claims)
 
     # Taking in
 
@@ -208,31 +155,24 @@ class Directory:
             for ad in lost:
                 if ad.name in change.removed:
                     self._remember_absent(ad)
-            self._note(change)
+            self.writer.note(change)
         return change
 
-    def matched_offline(self, names: Iterable[str], at: float) -> list[Change]:
-        """Jobs match these slots, which sleep: their ads say when that was. Not kept in Redis: while jobs wait the
+    def matched_offline(self, name: str, at: float) -> list[Change]:
+        """Jobs match this slot, which sleeps: its ad says when that was. Not kept in Redis: while jobs wait the
         negotiator says it again."""
         changes = []
-        for name in names:
-            for daemon, spelt in self.table.named(MACHINE, name).items():
-                group = self.table.group(MACHINE, daemon)
-                row = group.rows.get(spelt) if group is not None else None
-                try:
-                    if group is None or row is None or not is_offline(row.read(), self._clock.now()):
-                        continue
-                except BadAd:
+        for daemon, spelt in self.table.named(MACHINE, name).items():
+            group = self.table.group(MACHINE, daemon)
+            row = group.rows.get(spelt) if group is not None else None
+            try:
+                if group is None or row is None or not is_offline(row.read(), self._clock.now()):
                     continue
-                row.apply(patch := match_time_patch(at))
-                changes.append(Change(Outcome.APPLIED, MACHINE, daemon, {spelt: patch}, (), group.content))
+            except BadAd:
+                continue
+            row.apply(patch := match_time_patch(at))
+            changes.append(Change(Outcome.APPLIED, MACHINE, daemon, {spelt: patch}, (), group.content))
         return changes
-
-    def take_claims(self, daemon: str, start_time: int, sequence: int, claims: dict[str, str]) -> None:
-        known = self._claims.get(daemon)
-        if known is None or known[:2] < (start_time, sequence):
-            self._claims[daemon] = (start_time, sequence, claims)
-            self._wake.set()
 
     def expire(self) -> list[tuple[Group, list[str]]]:
         """Groups with names of ads whose time is over; `drop` takes them out."""
@@ -245,11 +185,13 @@ class Directory:
         now = self._clock.now()
         removals: list[tuple[GroupRemoval, Group]] = []
         for group, names in expired:
-            rest = [name for name in group.rows if name not in names]
+            over = frozenset(names)
+            rest = [name for name in group.rows if name not in over]
             until = group.heard + min(group.rows[n].lifetime_s or self.table.lifetime_s for n in rest) if rest else None
             removals.append((GroupRemoval(group.my_type, group.daemon, group.heard, names, until), group))
         count = 0
         silent: list[str] = []
+        turn = Yielder()
         for start in range(0, len(removals), BATCH):
             batch = removals[start : start + BATCH]
             alive = await remove_ads(self._store, [removal for removal, _ in batch])
@@ -258,10 +200,15 @@ class Directory:
             spared = {(r.my_type, r.daemon) for r in alive}
             for removal, group in batch:
                 still = self.table.group(*group.key)
-                if group.key not in spared and still is not None and still.heard == removal.heard:
-                    count += self._lose(still, removal.names, now)
-                    if still.my_type == MACHINE and self.table.group(*still.key) is None:
-                        silent.append(still.daemon)
+                if group.key in spared or still is None or still.heard != removal.heard:
+                    continue
+                absent = [ad async for ad in self._absent_of(still, removal.names, now, turn)]
+                if self.table.group(*still.key) is not still or still.heard != removal.heard:
+                    self.writer.lacks(still.key)  # it spoke meanwhile, and Redis has it no more
+                    continue
+                count += self._lose(still, removal.names, absent)
+                if still.my_type == MACHINE and self.table.group(*still.key) is None:
+                    silent.append(still.daemon)
         await forget_claims(self._store, silent)
         return count
 
@@ -270,100 +217,6 @@ class Directory:
         for ad in [ad for ad in self.absentees.values() if ad.expires and ad.expires <= now]:
             self._forget_absent(ad.name)
         await self._write_absent()
-
-    # Writing
-
-    async def keep_written(self) -> None:
-        """Root task: write what changed, for ever. An unreachable Redis is waited for; nothing is dropped."""
-        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
-        while True:
-            if not self.waiting:
-                await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self.write_some()
-            except StoreUnavailable as error:
-                self._log.warning("ads_not_written", waiting=self.waiting, reason=str(error))
-                await self._clock.sleep(backoff.next_s())
-            else:
-                backoff.reset()
-
-    async def write_some(self) -> None:
-        """One batch. Raises StoreUnavailable; then it is still to be written."""
-        if self._needs_dictionary():
-            await self._make_dictionary()
-        taken = dict(list(self._unwritten.items())[:BATCH])
-        claims, self._claims = self._claims, {}
-        for key in taken:
-            del self._unwritten[key]
-        writes = [write for key, change in taken.items() if (write := self._write_of(key, change)) is not None]
-        # What comes in from here on stands on what is being written.
-        for write in writes:
-            self._in_redis[write.group.my_type, write.group.daemon] = write.group.content
-        try:
-            lacking = await write_ads(self._store, writes, self.compressor)
-            await write_claims(self._store, claims)
-        except BaseException:
-            for key in taken:
-                self._unwritten[key] = _Unwritten(None)
-            self._claims = claims | self._claims
-            raise
-        for write in lacking:
-            self._unwritten[write.group.my_type, write.group.daemon] = _Unwritten(None)
-        self.written += len(writes) - len(lacking)
-
-    def _needs_dictionary(self) -> bool:
-        """Whether it is time for a new dictionary: there is none and there are enough ads, or ads as they come now are
-        twice as long after compression as those for which the last one was made."""
-        if len(self.compressor.numbers) >= MOST_DICTIONARIES:
-            return False
-        if not self.compressor.current:
-            return self._sizes.count >= LEAST_WRITTEN
-        return self._sizes.worse()
-
-    async def _make_dictionary(self) -> None:
-        """Make a dictionary of some of the ads."""
-        rows = [row for _, _, row in self.table.rows()]
-        samples = []
-        for row in rows[:: max(1, len(rows) // SAMPLES)]:
-            with contextlib.suppress(BadAd):
-                samples.append(row.packed())
-        number = FIRST_NUMBER + secrets.randbelow(2**30)
-        made = await asyncio.to_thread(train_dictionary, samples, number)
-        self._sizes = _Sizes()
-        if made is not None:
-            self.compressor.add(number, made, self._clock.now())
-            self._log.info("dictionary_made", number=number, bytes=len(made), samples=len(samples))
-
-    def _write_of(self, key: GroupKey, change: _Unwritten) -> GroupWrite | None:
-        group = self.table.group(*key)
-        if group is None:
-            return None
-        names = list(group.rows) if change.base is None else [name for name in change.names if name in group.rows]
-        ads: dict[str, bytes] = {}
-        for name in names:
-            try:
-                ads[name] = group.rows[name].stored()
-            except BadAd as error:
-                self._log.warning("ad_unreadable", my_type=key[0], of=key[1], ad=name, reason=str(error))
-        self._sizes.add(len(ads), sum(map(len, ads.values())))
-        stored = StoredGroup(*key, group.start_time, group.sequence, group.content, group.heard, ads)
-        return GroupWrite(stored, group.due(self.table.lifetime_s), change.base, sorted(change.gone))
-
-    def _note(self, change: Change) -> None:
-        key = (change.my_type, change.daemon)
-        unwritten = self._unwritten.get(key)
-        if unwritten is None:
-            base = self._in_redis.get(key) if change.base is not None else None
-            unwritten = self._unwritten[key] = _Unwritten(base)
-        if change.base is None:
-            unwritten.base = None
-        if unwritten.base is not None:
-            unwritten.names |= change.updated.keys()
-            unwritten.names -= set(change.removed)
-            unwritten.gone -= change.updated.keys()
-            unwritten.gone |= set(change.removed)
-        self._wake.set()
 
     # How
 
@@ -381,21 +234,27 @@ class Directory:
         if known is None:
             self.order.changed(stored.my_type)
         self._on_change(stored.my_type, stored.daemon, {**stored.ads, **(known.rows if known is not None else {})})
-        self._in_redis[stored.my_type, stored.daemon] = stored.content
+        self.writer.stands((stored.my_type, stored.daemon), stored.content)
 
-    def _lose(self, group: Group, names: Iterable[str], now: float) -> int:
-        names = list(names)
+    async def _absent_of(
+        self, group: Group, names: Iterable[str], now: float, turn: Yielder
+    ) -> AsyncIterator[AbsentAd]:
+        """What will be remembered of these ads; others have their turn in between."""
         budget = ads_of(group.daemon)
         for name in names:
             with budget.open():
                 ad = self._absent(group, name, now)
             if ad is not None:
-                self._remember_absent(ad)
+                yield ad
+            await turn.yield_if_due()
+
+    def _lose(self, group: Group, names: Sequence[str], absent: Iterable[AbsentAd]) -> int:
+        for ad in absent:
+            self._remember_absent(ad)
         self.table.remove(*group.key, names)
         self._on_change(*group.key, names)
         if self.table.group(*group.key) is None:
-            self._in_redis.pop(group.key, None)
-            self._unwritten.pop(group.key, None)
+            self.writer.gone(group.key)
             self.order.changed(group.my_type)
         return len(names)
 
@@ -424,8 +283,10 @@ class Directory:
         return found
 
     def _absent(self, group: Group, name: str, now: float) -> AbsentAd | None:
+        if self.policy.requirements is None or (row := group.rows.get(name)) is None:
+            return None
         try:
-            packed = group.rows[name].packed()
+            packed = row.packed()
         except BadAd:
             return None
         return absent_ad(self.policy, group.my_type, name, group.daemon, packed, group.heard, now)

@@ -11,9 +11,6 @@ Here it does what the manual says: every slot is asked about. What a kept-back a
 an expression should let changes of State pass:
 
     STARTD_AD_REEVAL_EXPR = TARGET.State =!= MY.State || TARGET.EnteredCurrentState > MY.EnteredCurrentState
-
-`ClockOffsets` knows how far daemons' clocks are from ours: of all messages of some minutes the one that seems to have
-been under way for the shortest time tells it.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from typing import Final
 from engine.fairshare.claim_charging import ClaimCharges
 from engine.match.slot_table import SlotTable
 from engine.policy import Policy
+from services.negotiator.clock_offsets import ClockOffsets
 from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.classad.budget import Budget, ads_of, present
 from shared.classad.quick import QuickAd
@@ -110,6 +108,14 @@ class AdIntake:
         """Take in a daemon's slots: those whose ad is new or changed, with what changed where that is all of it, and
         those that are no more."""
         result = IntakeResult()
+        for one in self.steps(daemon, changed, gone):
+            result.add(one)
+        return result
+
+    def steps(
+        self, daemon: str, changed: Iterable[str] | Mapping[str, Patch | None], gone: Iterable[str]
+    ) -> Iterator[IntakeResult]:
+        """The same, a slot at each step: who takes in thousands lets others have their turn in between."""
         budget = ads_of(daemon)
         told = False
         patches: Mapping[str, Patch | None] = changed if isinstance(changed, Mapping) else {}
@@ -117,11 +123,12 @@ class AdIntake:
             row = self._ads.row("Machine", daemon, name)
             if row is None or self.owner(name, daemon) != daemon:
                 continue
+            freed = False
             try:
                 with budget.open():
                     offset, patch = self.clock_offsets.offset(daemon), patches.get(name)
                     if patch is None or not self._apply_patch(daemon, name, patch, offset):
-                        result.freed |= self._apply(daemon, name, row.packed(), offset)
+                        freed = self._apply(daemon, name, row.packed(), offset)
             except (ValueError, RecursionError) as error:
                 self._behind.add(name)
                 if not told:  # of a machine whose ads are too dear once for all of them
@@ -129,16 +136,15 @@ class AdIntake:
                 told = bool(budget.spent)
                 if told:  # it would be as dear to the cycle
                     self._drop(name)
+                yield IntakeResult()
                 continue
             self._owners[name] = daemon
-            result.touched = True
-            result.slots += 1
+            yield IntakeResult(slots=1, touched=True, freed=freed)
         for name in gone:
             if self.owner(name, daemon) == daemon:
                 self._owners.pop(name, None)
                 self._drop(name)
-                result.touched = True
-        return result
+                yield IntakeResult(touched=True)
 
     def _drop(self, name: str) -> None:
         """A slot is none of ours any more."""
@@ -350,48 +356,6 @@ class Reevaluation:
     def forget(self, name: str) -> None:
         """Forget a slot that is gone."""
         self._kept_back.discard(name)
-
-
-#: How long (s) one message tells of a clock.
-CLOCK_S: Final = 300.0
-#: A clock that steps by more (s) was set.
-BACK_S: Final = 0.5
-
-
-class ClockOffsets:
-    """How far daemons' clocks are from ours, as their messages tell."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[float, float, float]] = {}  # by daemon: since when; least now, and before
-        self._sent: dict[str, float] = {}  # by daemon: its last message, its clock
-        self._step = 0.0
-
-    def heard(self, daemon: str, sent: float, now: float, monotonic: float) -> float:
-        """Note a message that was sent at `sent`, its daemon's clock, after all that came before. What is to be added
-        to that clock to get ours."""
-        if abs(now - monotonic - self._step) > BACK_S:  # our own clock was set
-            self._known.clear()
-        self._step = now - monotonic
-        if sent < self._sent.get(daemon, sent) - BACK_S:  # theirs was set back, which looks like a slow bus
-            self._known.pop(daemon, None)
-        self._sent[daemon] = sent
-        apart = now - sent
-        since, least, before = self._known.get(daemon, (now, apart, apart))
-        if now - since > CLOCK_S:
-            since, least, before = now, apart, least
-        least = min(least, apart)
-        self._known[daemon] = (since, least, before)
-        return min(least, before)
-
-    def offset(self, daemon: str) -> float:
-        """What `heard` said last; 0 before anything was heard."""
-        _, least, before = self._known.get(daemon, (0.0, 0.0, 0.0))
-        return min(least, before)
-
-    def forget(self, daemons: Iterable[str]) -> None:
-        for daemon in daemons:
-            self._known.pop(daemon, None)
-            self._sent.pop(daemon, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,7 +292,10 @@ class Negotiator(Daemon):
                 clock = self.context.clock
                 self.ad_intake.clock_offsets.heard(change.daemon, envelope.ts, clock.now(), clock.monotonic())
             taken = self.ad_intake.returned(change.daemon)
-            taken.add(self.ad_intake.apply(change.daemon, change.updated, change.removed))
+            turn = Yielder()
+            for one in self.ad_intake.steps(change.daemon, change.updated, change.removed):
+                taken.add(one)
+                await turn.yield_if_due()
             self._slots_changed(taken)
         else:
             self.schedd_client.heard(inbox_of(change.daemon))

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shared.daemon.ad_rows import difference, pack
-from shared.messages.ads import AdDelta, AdHeartbeat, AdUpdate
-from shared.messages.wire import MOST_LARGE_BYTES, MOST_LARGE_ENTRIES
+from shared.messages.ads import MOST_ADS, AdDelta, AdHeartbeat, AdUpdate
+from shared.messages.wire import MOST_LARGE_BYTES
 
 #: A delta that would be larger than this part of the whole is sent as the whole: it costs the receiver less.
 WHOLE_ABOVE = 0.5
 #: Ads in one message, and bytes of them; it may have twice as many, as an ad may be large itself.
-MOST_IN_PART, PART_BYTES = MOST_LARGE_ENTRIES // 2, MOST_LARGE_BYTES // 2
+MOST_IN_PART, PART_BYTES = MOST_ADS // 2, MOST_LARGE_BYTES // 2
 #: Sequence numbers set aside for each millisecond of a life's first second (see `first_sequence`).
 NUMBERS_PER_MS = 1000
 
@@ -54,7 +54,7 @@ def plan(last: Published, ads: Mapping[str, bytes]) -> tuple[Published, AdUpdate
             base=last.content,
             sequence=sequence,
         )
-    if last.content:
+    if last.content and max(len(changed), len(gone)) <= MOST_IN_PART:
         delta = _delta(last, changed, gone, sequence)
         size, whole = sum(map(len, delta.changes)), sum(map(len, ads.values()))
         if (size <= WHOLE_ABOVE * whole and size <= PART_BYTES) or not ads:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.compression import AdCompressor, is_compressed
-from shared.daemon.ad_rows import MOST_AD_BYTES, BadAd, Patch, StoredAd, unpack
+from shared.daemon.ad_bounds import attributes_of, check_number, check_size
+from shared.daemon.ad_rows import BadAd, Patch, StoredAd, unpack
 from shared.messages.ads import MOST_UPDATES, AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 
 AdMessage = AdUpdate | AdDelta | AdHeartbeat | AdInvalidate
@@ -236,20 +237,22 @@ class AdTable:
         if len(message.names) != len(message.ads):
             raise BadAd(f"{message.daemon}: {len(message.names)} names for {len(message.ads)} ads")
         for name, packed in zip(message.names, message.ads, strict=True):
-            _check_bytes(message.daemon, name, len(packed))
             if is_compressed(packed):
                 raise BadAd(f"{message.daemon}: the ad {name[:80]!r} is compressed by itself")
+            check_size(message.daemon, name, len(packed), attributes_of(packed))
         rows = {
             name: StoredAd(packed, self._compressor) for name, packed in zip(message.names, message.ads, strict=True)
         }
         updated: dict[str, Patch | None] = dict.fromkeys(rows)
         if message.complete:
+            check_number(message, (), rows)
             removed = tuple(n for n in group.rows if n not in rows) if group else ()
             self._put(self._successor(group, message, now, rows))
             return Change(Outcome.APPLIED, message.my_type, message.daemon, updated, removed)
         # One part of a long list stands on the part before it.
         if group is None or group.start_time != message.start_time or group.content != message.sequence - 1:
             return Change(Outcome.MISSING, message.my_type, message.daemon)
+        check_number(message, group.rows, rows)
         base = group.content
         for name, row in rows.items():
             self._set(group, name, row)
@@ -261,7 +264,8 @@ class AdTable:
         removed = tuple(n for n in message.names or rows if n in rows)
         if message.names and group is None:
             return Change(Outcome.OLDER, message.my_type, message.daemon)
-        kept = {n: row for n, row in rows.items() if n not in removed}
+        gone = frozenset(removed)
+        kept = {n: row for n, row in rows.items() if n not in gone}
         # What was said before and arrives late must not bring the ads back, so the group stays for a while.
         self._put(self._successor(group, message, now, kept))
         return Change(Outcome.APPLIED, message.my_type, message.daemon, {}, removed)
@@ -292,11 +296,13 @@ class AdTable:
                 f"{message.daemon}: {len(message.names)} names, {len(message.changes)} changes, "
                 f"{len(message.removed_attrs)} lists of removed attributes"
             )
+        check_number(message, group.rows, message.names)
         updated: dict[str, Patch | None] = {}
         for name, packed, removed in zip(message.names, message.changes, message.removed_attrs, strict=True):
             attributes = unpack(packed)
             row = group.rows.get(name)
-            _check_bytes(message.daemon, name, len(packed) if row is None else row.grown_by(len(packed)))
+            size, count = len(packed), len(attributes)
+            check_size(message.daemon, name, *((size, count) if row is None else row.grown_by(size, count)))
             updated[name] = Patch(attributes, tuple(removed), len(packed)) if row is not None else None
         return updated
 
@@ -379,9 +385,3 @@ def inbox_of(daemon: str) -> str:
     """The inbox of a daemon, from its signature: "startd@node1" has "startd.node1"."""
     subsystem, _, name = daemon.partition("@")
     return f"{subsystem}.{name}"
-
-
-def _check_bytes(daemon: str, name: str, size: int) -> None:
-    """Raises BadAd."""
-    if size > MOST_AD_BYTES:
-        raise BadAd(f"{daemon}: the ad {name[:80]!r} has {size} bytes; at most {MOST_AD_BYTES} are taken")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from shared.classad import ClassAd
+from shared.daemon.ad_rows import may_name
 
-#: In a packed ad: the name of the attribute, with its length before it.
-MARK: Final = re.compile(rb"\xa7(?i:offline)")
+OFFLINE: Final = "Offline"
 
 
 def is_offline(packed: bytes, now: float) -> bool:
     """Whether an ad says so; what can not be read does not."""
-    if MARK.search(packed) is None:
+    if not may_name(packed, OFFLINE):
         return False
     try:
-        return ClassAd.unpack(packed).check().eval("Offline", None, now) is True
+        return ClassAd.unpack(packed).check().eval(OFFLINE, None, now) is True
     except ValueError:
         return False

@@ -17,12 +17,19 @@ from shared.messages.base import Large, Message, message
 #: integer of an ad when what was lost is added up.
 MOST_UPDATES: Final = 10**12
 
+#: Ads that one message tells of: a receiver takes them in one turn of its loop, 5 us each. Parts tell of half as many.
+MOST_ADS: Final = 4_000
+
 SequenceNumber = Annotated[int, Field(ge=0, le=MOST_UPDATES)]
 StartTime = Annotated[int, Field(ge=0, le=10**11)]  # seconds since 1970
 
 
+class _OfAds(Large):
+    most_entries: ClassVar[int] = MOST_ADS
+
+
 @message
-class AdUpdate(Large):
+class AdUpdate(_OfAds):
     """The daemon's ads of one type, whole. Ads of that daemon and type that are not listed are gone."""
 
     type: ClassVar[str] = "ads.update"
@@ -37,7 +44,7 @@ class AdUpdate(Large):
 
 
 @message
-class AdDelta(Large):
+class AdDelta(_OfAds):
     """What changed since `base` (a sequence number of the same start_time). A receiver that lacks the base asks
     the daemon for everything with SendAds."""
 
@@ -67,7 +74,7 @@ class AdHeartbeat(Message):
 
 
 @message
-class AdInvalidate(Large):
+class AdInvalidate(_OfAds):
     """The daemon takes its ads back: those named, or all of that type when `names` is empty."""
 
     type: ClassVar[str] = "ads.invalidate"
@@ -108,7 +115,7 @@ class PrivateAds(Large):
 
 
 @message
-class ForwardedAds(Large):
+class ForwardedAds(_OfAds):
     """A collector tells another pool's (CONDOR_VIEW_HOST) about the ads of one of its daemons, on roost.ads with key
     `forward.<MyType>.<daemon>`: all of them, or that they live on (`base`), or are gone."""
 

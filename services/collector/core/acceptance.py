@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.classad import ClassAd, Expr, evaluate
-from shared.daemon.ad_rows import LIFETIME, BadAd, Patch, with_attributes
+from shared.daemon.ad_rows import LIFETIME, BadAd, Patch, may_name, with_attributes
 from shared.daemon.ad_table import AdMessage
-from shared.daemon.offline_ads import MARK, is_offline
+from shared.daemon.offline_ads import OFFLINE, is_offline
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
 
 #: Longer names and types are nobody's; routing keys have 255 bytes.
@@ -119,7 +119,7 @@ def needs_whole_ad(message: AdMessage, rows: dict[str, bytes], now: float) -> bo
     tells of going to sleep: such a change can only be taken with the ad as a whole."""
     if message.my_type != MACHINE or not isinstance(message, AdDelta):
         return False
-    if any(MARK.search(change) is not None for change in message.changes):
+    if any(may_name(change, OFFLINE) for change in message.changes):
         return True
     return any(is_offline(packed, now) for packed in rows.values())
 

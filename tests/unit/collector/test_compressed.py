@@ -3,9 +3,10 @@
 import pytest
 import structlog
 
-from services.collector import directory as module
+from services.collector import ad_writer as module
+from services.collector.ad_writer import _Sizes
 from services.collector.core.acceptance import AbsentPolicy
-from services.collector.directory import AdIndex, Directory, _Sizes
+from services.collector.directory import AdIndex, Directory
 from shared.classad import ClassAd
 from shared.compression import MAGIC
 from shared.daemon.ad_rows import StoredAd
@@ -55,8 +56,8 @@ async def filled(store, machines=60):
     made = collector(store)
     for number in range(machines):
         made.apply(machine(number))
-    while made.waiting:
-        await made.write_some()
+    while made.writer.waiting:
+        await made.writer.write_some()
     return made
 
 
@@ -106,8 +107,8 @@ async def test_a_change_of_a_compressed_ad_lands_on_what_it_was(store):
     del expected["Attribute7"]
     assert ClassAd.unpack(row.read()) == expected  # without keeping anything
     assert isinstance(row._held, tuple)
-    while made.waiting:
-        await made.write_some()
+    while made.writer.waiting:
+        await made.writer.write_some()
     assert row._held.startswith(MAGIC)
     assert ClassAd.unpack(row.packed()) == expected
     assert ClassAd.unpack(by_name(await load_ads(store))[message.names[0]]) == expected
@@ -116,8 +117,8 @@ async def test_a_change_of_a_compressed_ad_lands_on_what_it_was(store):
 async def test_ads_with_a_lifetime_of_their_own_are_left_alone(store):
     made = await filled(store)
     made.apply(machine(3, 2, ClassAdLifetime=60))
-    while made.waiting:
-        await made.write_some()
+    while made.writer.waiting:
+        await made.writer.write_some()
     again = collector(store)
     await again.load()
     for directory in (made, again):
@@ -132,8 +133,8 @@ async def test_a_store_that_lost_everything_gets_the_dictionary_again(store):
         await store.delete(key)
     for number in range(60):
         made.apply(machine(number, 2))
-    while made.waiting:
-        await made.write_some()
+    while made.writer.waiting:
+        await made.writer.write_some()
     assert by_name(await load_ads(store)) == shown(made)
 
 
@@ -155,8 +156,8 @@ async def test_two_collectors_with_a_dictionary_each_read_each_other(store):
     two = collector(store)
     for number in range(60, 120):
         two.apply(machine(number))
-    while two.waiting:
-        await two.write_some()
+    while two.writer.waiting:
+        await two.writer.write_some()
     assert one.compressor.current != two.compressor.current
     again = collector(store)
     assert await again.load() == 600

@@ -43,8 +43,8 @@ class Here:
         await directory.forget(self.clock.now())
 
     async def written(self, directory):
-        while directory.waiting:
-            await directory.write_some()
+        while directory.writer.waiting:
+            await directory.writer.write_some()
 
 
 @pytest.fixture

@@ -55,8 +55,8 @@ class Life:
         self.search.changed(self.directory.apply(message))
 
     async def written(self):
-        while self.directory.waiting:
-            await self.directory.write_some()
+        while self.directory.writer.waiting:
+            await self.directory.writer.write_some()
 
     async def ask(self, constraint, projection):
         found, after = [], ""

@@ -54,7 +54,7 @@ def test_a_match_is_written_into_the_ads_of_those_that_sleep_only():
         directory.apply(
             AdUpdate(my_type="Machine", daemon=f"d@{name}", start_time=1, sequence=2, names=[name], ads=[ad])
         )
-    changes = directory.matched_offline(["A", "b", "gone"], 1000.9)
+    changes = [change for name in ("A", "b", "gone") for change in directory.matched_offline(name, 1000.9)]
     assert [(change.daemon, list(change.updated)) for change in changes] == [("d@a", ["a"])]
     told = {name: row.attributes().get("MachineLastMatchTime") for _, name, row in directory.table.rows()}
     assert told == {"a": 1000, "b": None}

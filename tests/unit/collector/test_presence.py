@@ -110,7 +110,7 @@ async def test_the_ads_of_one_that_is_gone_go_at_once_and_come_back_with_it(pool
     collector, startd, slots, events = pool
     await slots.publish({"slot1@ep": slot(), "slot2@ep": slot("slot2@ep")})
     await eventually(lambda: names(collector) == ["slot1@ep", "slot2@ep"])
-    await collector.directory.write_some()
+    await collector.directory.writer.write_some()
     await collector._look()
     startd.disconnect()
     await collector._look()

@@ -312,3 +312,20 @@ def of_submitter(idle: int, **attributes: object) -> ClassAd:
 def test_only_jobs_that_were_not_there_before_start_a_cycle(before: dict, now: dict, wanted: bool) -> None:  # type: ignore[type-arg]
     """A busy pool's submitter ads change with every start and end: no cycle is of use for that."""
     assert Desk().wants_slots(of_submitter(**before), of_submitter(**now)) is wanted
+
+
+def test_slots_are_taken_in_one_by_one_where_there_are_many():
+    """So that a machine that tells of thousands in one message lets others have their turn."""
+    desk, names = Desk(), [f"s{number}@ep" for number in range(50)]
+    desk.ads.apply(
+        AdUpdate(
+            my_type="Machine", daemon=EP, start_time=1, sequence=1, names=names,
+            ads=[ClassAd({"Name": name, "Cpus": 1}).pack() for name in names],
+        ),
+        NOW,
+    )  # fmt: skip
+    taken = list(desk.ad_intake.steps(EP, dict.fromkeys(names), ()))
+    assert [(one.slots, one.touched) for one in taken] == [(1, True)] * 50
+    assert len(desk.table.ads) == 50
+    assert [one.slots for one in desk.ad_intake.steps(EP, {}, names)] == [0] * 50
+    assert len(desk.table.ads) == 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.fairshare.claim_charging import LONGEST_S, REMEMBERED_S, ClaimCharges
 from engine.fairshare.priorities import MINIMUM_PRIORITY, Record, advance, backdate, settle
-from services.negotiator.ad_intake import ClockOffsets
+from services.negotiator.clock_offsets import ClockOffsets
 from shared.past_claims import Past, read_past
 from tests.spec import spec
 

@@ -109,7 +109,7 @@ async def test_a_sleeping_machine_is_known_for_as_long_as_the_collector_keeps_it
         ads=[_sleeper().pack()],
     )
     collector.apply(update)
-    await collector.write_some()
+    await collector.writer.write_some()
     await bench.want(1)
     await eventually(lambda: told)
     assert (told[0].slots, told[0].negotiator) == (["slot1@ep"], "cm1")
