@@ -103,7 +103,10 @@ class ViewLinks:
         while True:
             while len(outbox):
                 for message in outbox.take(self._table, STEP, self._clock.now()):
-                    await self._tell(bus, outbox, message)
+                    if message is None:
+                        await asyncio.sleep(0)
+                    else:
+                        await self._tell(bus, outbox, message)
                 await asyncio.sleep(0)
             await self._clock.sleep(EVERY_S)
 

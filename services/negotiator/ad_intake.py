@@ -299,17 +299,24 @@ class AdIntake:
         """Whether one of a schedd's submitters has idle jobs that it did not have before. updated: what changed in
         their ads. A schedd that does not count its offers is taken to have more with every change."""
         told = ((self._submitter(daemon, name), patch) for name, patch in updated.items())
-        more = (ad for ad, patch in told if ad is not None and _may_have_more(ad, patch))
-        return any(submitter.idle > 0 for submitter in submitters(more))
+        more = (submitter_of(ad) for ad, patch in told if ad is not None and _may_have_more(ad, patch))
+        return any(submitter is not None and submitter.idle > 0 for submitter in more)
 
     def submitters(self) -> list[Submitter]:
-        """Submitters that can be talked to, those that NEGOTIATOR_SUBMITTER_CONSTRAINT leaves (NEG-06)."""
+        """Submitters that can be talked to, those that NEGOTIATOR_SUBMITTER_CONSTRAINT leaves (NEG-06), in a stable
+        order."""
+        return in_order(self.each_submitter())
+
+    def each_submitter(self) -> Iterator[Submitter | None]:
+        """The same in no order, with None for each that is left out, so that who takes thousands can give way."""
         constraint = self.policy.settings.negotiator_submitter_constraint
         now = self._clock.now()
-        told = (self._submitter(daemon, name) for daemon, name, _ in self._ads.rows("Submitter"))
-        return submitters(
-            ad for ad in told if ad is not None and (constraint is None or evaluate(constraint, ad, now=now) is True)
-        )
+        for daemon, name in [(daemon, name) for daemon, name, _ in self._ads.rows("Submitter")]:
+            ad = self._submitter(daemon, name)
+            if ad is None or (constraint is not None and evaluate(constraint, ad, now=now) is not True):
+                yield None
+            else:
+                yield submitter_of(ad)
 
     def _submitter(self, daemon: str, name: str) -> ClassAd | None:
         row = self._ads.row("Submitter", daemon, name)
@@ -370,20 +377,22 @@ class Submitter:
     weighted_running: float | None = None
 
 
-def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
-    """Submitter ads that can be talked to, in a stable order."""
-    found = [
-        Submitter(
-            name=ad.eval_string("Name"),
-            schedd=ad.eval_string("ScheddIpAddr"),
-            idle=_amount(ad, "IdleJobs"),
-            running=_amount(ad, "RunningJobs"),
-            weighted_idle=_weight(ad, "WeightedIdleJobs"),
-            weighted_running=_weight(ad, "WeightedRunningJobs"),
-        )
-        for ad in ads
-    ]
-    return sorted((s for s in found if s.name and s.schedd), key=lambda s: (s.name, s.schedd))
+def submitter_of(ad: ClassAd) -> Submitter | None:
+    """None for one that can not be talked to."""
+    found = Submitter(
+        name=ad.eval_string("Name"),
+        schedd=ad.eval_string("ScheddIpAddr"),
+        idle=_amount(ad, "IdleJobs"),
+        running=_amount(ad, "RunningJobs"),
+        weighted_idle=_weight(ad, "WeightedIdleJobs"),
+        weighted_running=_weight(ad, "WeightedRunningJobs"),
+    )
+    return found if found.name and found.schedd else None
+
+
+def in_order(found: Iterable[Submitter | None]) -> list[Submitter]:
+    """By name, and by schedd."""
+    return sorted((one for one in found if one is not None), key=lambda one: (one.name, one.schedd))
 
 
 def _may_have_more(ad: ClassAd, patch: Patch | None) -> bool:

@@ -21,7 +21,7 @@ from engine.match.model import Request
 from engine.match.slot_table import SlotTable
 from engine.policy import groups_of, read_policy
 from services.negotiator.accountant_rpc import AccountantRpc
-from services.negotiator.ad_intake import AdIntake, IntakeResult, by_schedd
+from services.negotiator.ad_intake import AdIntake, IntakeResult, Submitter, by_schedd, in_order
 from services.negotiator.analyze_rpc import AnalyzeRpc
 from services.negotiator.cycle_runner import CycleRunner
 from services.negotiator.metrics import CycleCounts, CycleStatistics, Metrics, attributes
@@ -299,8 +299,12 @@ class Negotiator(Daemon):
             self._slots_changed(taken)
         else:
             self.schedd_client.heard(inbox_of(change.daemon))
-            if self.ad_intake.wants_slots(change.daemon, change.updated):
-                self._trigger("new-jobs")
+            turn = Yielder()
+            for name, patch in change.updated.items():
+                if self.ad_intake.wants_slots(change.daemon, {name: patch}):
+                    self._trigger("new-jobs")
+                    break
+                await turn.yield_if_due()
         if change.ask:
             await self._ask_again(change.daemon, change.my_type)
 
@@ -538,7 +542,8 @@ class Negotiator(Daemon):
         for taken in self.ad_intake.apply_constraint():
             self._slots_changed(taken)
             await yielder.yield_if_due()
-        asking, asked_for_more = self.ad_intake.submitters(), self._asked_for_more
+        asked_for_more = self._asked_for_more  # before they are asked: who asks meanwhile is not served yet
+        asking = await self._submitters()
         if trigger == _FREED and (self._served == asked_for_more or not by_schedd(asking)):
             return  # nobody waits for it: who comes later starts a cycle
         self.cycle += 1
@@ -589,10 +594,19 @@ class Negotiator(Daemon):
             await self._stop_leading(str(error))
             return Failure(code="not-leader", reason=str(error), retryable=True)
 
+    async def _submitters(self) -> list[Submitter]:
+        """Those that can be talked to; others have their turn meanwhile, as there may be thousands."""
+        turn = Yielder()
+        found = []
+        for one in self.ad_intake.each_submitter():
+            found.append(one)
+            await turn.yield_if_due()
+        return in_order(found)
+
     async def _waiting(self) -> Mapping[str, Sequence[Request]]:
         """What all submitters ask for at this moment."""
         answers = await self.cycle_runner.requests(
-            self.ad_intake.submitters(), CycleIdentity(self.name, self.shard, self.epoch, self.cycle)
+            await self._submitters(), CycleIdentity(self.name, self.shard, self.epoch, self.cycle)
         )
         return answers.requests
 

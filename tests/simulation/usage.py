@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from services.negotiator.ad_intake import CLOCK_S
+from services.negotiator.clock_offsets import CLOCK_S
 from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.slot_manager import SlotManager
 from services.startd.core.slots.slot_table import PAST_S, SlotTable

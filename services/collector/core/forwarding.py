@@ -13,13 +13,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Group, GroupKey
-from shared.messages.ads import AdHeartbeat, AdInvalidate, AdUpdate, ForwardedAds
+from shared.messages.ads import MOST_ADS, AdHeartbeat, AdInvalidate, AdUpdate, ForwardedAds
 from shared.messages.wire import MOST_LARGE_BYTES
 
-#: Bytes of ads in one message; it may have twice as many, as an ad may be large itself.
-PART_BYTES = MOST_LARGE_BYTES // 2
-#: Groups whose parts are waited for; the oldest gives way.
-MOST_OPEN = 64
+#: Ads in one message, and bytes of them; it may have twice as many, as an ad may be large itself.
+MOST_IN_PART, PART_BYTES = MOST_ADS // 2, MOST_LARGE_BYTES // 2
+#: Groups whose parts are waited for, and bytes of these; the oldest gives way.
+MOST_OPEN, MOST_OPEN_BYTES = 64, 256 << 20
+#: Ads that are made ready before others get their turn.
+STEP = 200
 AMQP_PORT = 5672
 
 
@@ -92,8 +94,9 @@ class Outbox:
         for key in self._sent:
             self.failed(key)
 
-    def take(self, table: AdTable, most: int, now: float) -> Iterator[ForwardedAds]:
-        """What to say now, of `most` groups. A failure must be told with `failed`."""
+    def take(self, table: AdTable, most: int, now: float) -> Iterator[ForwardedAds | None]:
+        """What to say now, of `most` groups; None now and then, so that who sends it can give way. A failure must be
+        told with `failed`."""
         for key in list(self._dirty)[:most]:
             del self._dirty[key]
             self.told += 1
@@ -113,30 +116,31 @@ class Outbox:
             self._sent[key] = (start, -1, sequence, at)
         self._dirty[key] = None
 
-    def _group(self, key: GroupKey, group: Group, now: float) -> Iterator[ForwardedAds]:
+    def _group(self, key: GroupKey, group: Group, now: float) -> Iterator[ForwardedAds | None]:
         start, content, sequence, at = self._sent.get(key, (-1, -1, -1, 0.0))
         if (start, content) == (group.start_time, group.content) and now - at < self._whole_every_s:
             if group.sequence > sequence:
                 yield self._message(key, start, group.sequence, base=sequence)
             return
+        head = (group.start_time, group.sequence)
         self._sent[key] = (group.start_time, group.content, group.sequence, now)
         parts: list[tuple[list[str], list[bytes]]] = [([], [])]
         size = 0
-        for name, row in group.rows.items():
+        for number, (name, row) in enumerate(list(group.rows.items()), 1):
+            if number % STEP == 0:
+                yield None
             try:
                 packed = row.packed()
             except BadAd:
                 continue
-            if size + len(packed) > PART_BYTES and parts[-1][0]:
+            if parts[-1][0] and (size + len(packed) > PART_BYTES or len(parts[-1][0]) == MOST_IN_PART):
                 parts.append(([], []))
                 size = 0
             size += len(packed)
             parts[-1][0].append(name)
             parts[-1][1].append(packed)
         for number, (names, ads) in enumerate(parts):
-            yield self._message(
-                key, group.start_time, group.sequence, names=names, ads=ads, part=number, parts=len(parts)
-            )
+            yield self._message(key, *head, names=names, ads=ads, part=number, parts=len(parts))
 
     def _message(
         self,
@@ -194,7 +198,7 @@ class Inbox:
         parts = self._open.setdefault(key, {})
         parts[message.part] = message
         if len(parts) < message.parts:
-            while len(self._open) > MOST_OPEN:
+            while len(self._open) > MOST_OPEN or self._bytes() > MOST_OPEN_BYTES:
                 del self._open[next(iter(self._open))]
             return None
         del self._open[key]
@@ -202,3 +206,6 @@ class Inbox:
         return AdUpdate(
             **head, names=[name for one in whole for name in one.names], ads=[ad for one in whole for ad in one.ads]
         )
+
+    def _bytes(self) -> int:
+        return sum(sum(map(len, part.ads)) for parts in self._open.values() for part in parts.values())

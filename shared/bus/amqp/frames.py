@@ -13,6 +13,7 @@ turn of the loop. Others have their turn here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -164,8 +165,9 @@ def _odd(frame: bytes, flags: int, reason: str) -> bytes:
     _, channel, _ = _HEAD.unpack(frame[: _HEAD.size])
     size = int.from_bytes(frame[_PROPERTIES - 10 : _PROPERTIES - 2])
     properties = Basic.Properties(headers={ODD_HEADER: reason})
-    for name, text in _readable_texts(frame, flags):
-        setattr(properties, name, text)
+    with contextlib.suppress(IndexError):  # a text that begins behind the end
+        for name, text in _readable_texts(frame, flags):
+            setattr(properties, name, text)
     return pamqp.frame.marshal(ContentHeader(body_size=size, properties=properties), channel)
 
 

@@ -53,6 +53,7 @@ ODD = {
     "a table that goes on": with_table(b"\x01aS\0\1\0\0x"),
     "a time that is none": with_table(b"\x01aT" + b"\x7f" * 8),
     "a time of the message that is none": with_table(b"", b"\x7f" * 8, 1 << 13 | 1 << 6),
+    "properties that are cut off": with_table(listed(b"V" * MOST_VALUES), b"\x02", 1 << 13 | 1 << 10 | 1 << 9),
     "a reply that is no text": with_table(b"", b"\x02\xff\xfe", 1 << 13 | 1 << 9),
 }
 #: What a message of ours may say, and RabbitMQ adds.

@@ -148,10 +148,11 @@ def test_nothing_new_is_a_short_word_and_all_of_it_comes_now_and_then():
     assert [(len(one.names), one.base, one.sequence) for one in said] == [(2, 0, 1), (0, 1, 2), (0, 1, 3), (2, 0, 4)]
 
 
-def test_many_ads_come_in_parts(monkeypatch):
+@pytest.mark.parametrize(("bound", "most"), [("PART_BYTES", 60), ("MOST_IN_PART", 3)])
+def test_many_ads_come_in_parts(monkeypatch, bound, most):
     from services.collector.core import forwarding
 
-    monkeypatch.setattr(forwarding, "PART_BYTES", 60)
+    monkeypatch.setattr(forwarding, bound, most)
     source, view, outbox, inbox = AdTable(), AdTable(), Outbox("collector.cm", 300.0), Inbox()
     source.apply(whole(1, [f"slot{i}" for i in range(10)]), 0.0)
     outbox.note([("Machine", "startd@n1")])
@@ -164,6 +165,21 @@ def test_many_ads_come_in_parts(monkeypatch):
     assert same(source, view)
     with pytest.raises(BadAd, match="part 7 of 3"):
         inbox.take(parts[0].model_copy(update={"part": 7, "parts": 3}), None)
+
+
+def test_who_sends_many_ads_can_give_way_and_parts_that_never_become_a_whole_are_few(monkeypatch):
+    from services.collector.core import forwarding
+
+    monkeypatch.setattr(forwarding, "STEP", 5)
+    source, outbox, inbox = AdTable(), Outbox("collector.cm", 300.0), Inbox()
+    source.apply(whole(1, [f"slot{i}" for i in range(20)]), 0.0)
+    outbox.note([("Machine", "startd@n1")])
+    *given_way, message = outbox.take(source, 10, 0.0)
+    assert given_way == [None] * 4
+    monkeypatch.setattr(forwarding, "MOST_OPEN_BYTES", 2_000)
+    for number in range(50):
+        inbox.take(message.model_copy(update={"sequence": number, "parts": 2}), None)
+    assert 1 <= len(inbox._open) <= 10
 
 
 class Pool:
