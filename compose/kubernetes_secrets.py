@@ -28,7 +28,7 @@ from shared.state import acl
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Directories beside those of the daemons.
-SERVERS = ("authority", ADMINISTRATOR, acl.LOADER, prepare.JOIN, "rabbitmq", "redis", "consumers")
+SERVERS = ("authority", ADMINISTRATOR, acl.LOADER, prepare.JOIN, "rabbitmq", "redis", "sentinel", "consumers")
 #: Nothing that is to be kept: a lock, and what prepare writes before it takes the place of what was there.
 PASSING = ("lock", ".new")
 #: How often the API server is asked again when it does not answer or is busy, and how long it may take.

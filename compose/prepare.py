@@ -22,8 +22,10 @@ sentinels, and the sentinels' configuration. ROOST_NET: the first three numbers 
 Where others than compose start the pool (charts/roost): ROOST_DAEMONS, how many there are of each role ("collector=3
 schedd=2"; of the others as many as in the pool of compose.yaml; 0 of startds: they come in by the join token);
 ROOST_HOST_PREFIX, what names of hosts begin with; ROOST_AMQP_URLS, ROOST_REDIS_URLS and ROOST_BROKER_API, where the
-broker, Redis and the broker's administration are, with {user} and {password} in place of a daemon's own. All files are
-this account's there if it is not root's.
+broker, Redis and the broker's administration are, with {user} and {password} in place of a daemon's own;
+ROOST_REDIS_PRIMARY, the name of the server that is Redis's primary at first, if it is behind sentinels of the pool's
+own: then {asking} in ROOST_REDIS_URLS is the password by which these are asked. All files are this account's there if
+it is not root's.
 """
 
 import ipaddress
@@ -56,8 +58,11 @@ HA = os.environ.get("ROOST_HA", "").lower() == "true"
 PREFIX = os.environ.get("ROOST_HOST_PREFIX", "")
 BROKERS = ("rabbitmq", "rabbitmq2", "rabbitmq3") if HA else ("rabbitmq",)
 SENTINELS = ("sentinel1", "sentinel2", "sentinel3")
-#: Where Redis's first primary is: its address, since a sentinel stops while it looks up a name that is gone.
-PRIMARY = f"{os.environ.get('ROOST_NET', '172.30.77')}.11"
+#: Where Redis's first primary is: its address, since a sentinel stops while it looks up a name that is gone; or a name,
+#: in place of which whoever starts a sentinel puts the address.
+PRIMARY = os.environ.get("ROOST_REDIS_PRIMARY") or f"{os.environ.get('ROOST_NET', '172.30.77')}.11"
+#: Whether Redis has replicas and sentinels.
+REPLICATED = HA or "ROOST_REDIS_PRIMARY" in os.environ
 SERVICE = "roost"  # what the sentinels call the primary
 #: Users that are no daemon of the pool: Redis's servers among themselves, sentinels at Redis, daemons at sentinels, and
 #: sentinels among themselves.
@@ -153,7 +158,7 @@ def filled(name: str, where: str, user: str, password: str) -> str:
 def redis_url(user: str, password: str, asking: str) -> str:
     """Where this user finds Redis."""
     if where := os.environ.get("ROOST_REDIS_URLS"):
-        return filled("ROOST_REDIS_URLS", where, user, password)
+        return filled("ROOST_REDIS_URLS", where, user, password).replace("{asking}", asking)
     if not HA:
         return f"redis://{user}:{password}@redis:6379/0"
     hosts = ",".join(f"{name}:26379" for name in SENTINELS)
@@ -439,7 +444,7 @@ def main() -> None:
     if startds():
         check_docker_group()
         share_execute_directory()
-    more, asking = prepare_servers() if HA else ("", "")
+    more, asking = prepare_servers() if REPLICATED else ("", "")
     passwords = prepare_daemons(asking)
     users = redis_users(passwords | {acl.LOADER: loader_password(asking)})
     write(KEYS / "redis" / "users.acl", users + more, 0o444)

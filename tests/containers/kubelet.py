@@ -18,11 +18,12 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 from docker.models.containers import Container
+from docker.types import IPAMConfig, IPAMPool
 
 from roost.client import Client
 from shared.own_authority import OwnAuthority
@@ -33,8 +34,12 @@ from tests.waiting import wait_until
 
 READY_S = 240.0
 _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_POD_NAME = "statefulset.kubernetes.io/pod-name"
+#: Services' addresses are in its first half, those of other pods in its second.
+NETWORK = "172.30.78"
+POOL = IPAMPool(subnet=f"{NETWORK}.0/24", gateway=f"{NETWORK}.1", iprange=f"{NETWORK}.128/25")
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-_TOKEN = "/var/lib/roost/spool/token"
+_TOKEN = "/var/lib/roost/volume/spool/token"
 
 
 def quantity(text: str) -> float:
@@ -57,9 +62,8 @@ class Kubelet:
         self.pods: dict[str, Container] = {}
         self.url = self.token = ""
         self.ca = self.place / "pool-ca.pem"
-        self.network = engine.client.networks.create(self.name, driver="bridge")
-        self.network.reload()
-        self.address = self.network.attrs["IPAM"]["Config"][0]["Gateway"]
+        self.network = engine.client.networks.create(self.name, driver="bridge", ipam=IPAMConfig(pool_configs=[POOL]))
+        self.address = POOL["Gateway"]
         self.api = self._api()
         self._templates: dict[str, dict[str, Any]] = {}
 
@@ -138,7 +142,14 @@ class Kubelet:
 
     def wait_ready(self, *pods: str) -> None:
         for pod in pods:
-            wait_until(lambda name=pod: self.ready(name), READY_S, lambda name=pod: f"{name}\n{self.logs(name)}")
+            self.wait(lambda name=pod: self.ready(name), pod, pod)
+
+    def wait(self, condition: Callable[[], bool], what: str, pod: str) -> None:
+        """Until it is true; else TimeoutError, with what this pod said last."""
+        try:
+            wait_until(condition, READY_S, what)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self.pods[pod].logs(tail=40).decode(errors='replace')}") from None
 
     def ready(self, pod: str) -> bool:
         """What its readiness probe says; of a job, whether it is done."""
@@ -165,9 +176,6 @@ class Kubelet:
                 return 200 <= answer.status < 400
         except OSError:
             return False
-
-    def logs(self, pod: str) -> str:
-        return self.pods[pod].logs(tail=40).decode(errors="replace")
 
     def secret(self, name: str) -> dict[str, bytes]:
         return {key: base64.b64decode(value) for key, value in self.api.secrets[name]["data"].items()}
@@ -216,12 +224,21 @@ class Kubelet:
         bridge = self.engine.client.networks.get("bridge")
         with contextlib.suppress(Exception):
             bridge.disconnect(container)
-        self.network.connect(container, aliases=self._names(pod, template))
+        self.network.connect(container, aliases=self._names(pod, template), ipv4_address=self.address_of(pod))
         return container
+
+    def address_of(self, pod: str) -> str | None:
+        """A pod that a Service of its own selects has the address that this would have in a cluster, for ever."""
+        owners = [
+            name
+            for name, service in chart.of_kind(self.objects, "Service").items()
+            if service["spec"]["selector"].get(_POD_NAME) == pod
+        ]
+        return f"{NETWORK}.{10 + sorted(chart.of_kind(self.objects, 'Service')).index(owners[0])}" if owners else None
 
     def _names(self, pod: str, template: dict[str, Any]) -> list[str]:
         """By which others find it: its own, and those of the Services that select it."""
-        labels = template["metadata"]["labels"].items()
+        labels = {**template["metadata"]["labels"], _POD_NAME: pod}.items()
         found = [pod]
         for name, service in chart.of_kind(self.objects, "Service").items():
             if service["spec"]["selector"].items() <= labels:

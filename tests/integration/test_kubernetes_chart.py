@@ -23,6 +23,7 @@ POOLS = {
         "schedds": 2,
         "gateways": 2,
         "rabbitmq": {"replicas": 3},
+        "redis": {"replicas": 3},
         "defrag": True,
         "gangliad": True,
         "adstash": True,
@@ -45,7 +46,7 @@ POOLS = {
 }
 #: The oldest that Chart.yaml takes, and the newest there are schemas of.
 VERSIONS = ("1.25", "1.37")
-SERVERS = {"rabbitmq", "redis"}
+SERVERS = {"rabbitmq", "redis", "sentinel"}
 
 
 @pytest.fixture(scope="module", params=POOLS)
@@ -198,14 +199,14 @@ def test_a_pool_reaches_its_servers_by_names_that_there_are(pool, prepared):
     services = of_kind(objects, "Service")
     sets = of_kind(objects, "StatefulSet")
     mine = prepared[1][f"{PREFIX}collector"]
-    hosts = set(re.findall(r"@([^:/,]+):", f"{mine['amqp_url']} {mine['redis_url']}"))
+    hosts = set(re.findall(r"[@,]([^:/,@]+):", f"{mine['amqp_url']} {mine['redis_url']}")) - {"amqp", "amqps"}
     if name == "outside":
         assert hosts == {"b1.example.org", "b2.example.org", "s1.example.org"}
         assert not {f"{PREFIX}rabbitmq", f"{PREFIX}redis"} & (set(services) | set(sets))
         return
     for host in hosts:
         pod, _, service = host.rpartition(".")
-        assert service in services
+        assert service in services, host
         if pod:  # one pod of a StatefulSet, by a service without an address of its own
             owner, _, ordinal = pod.rpartition("-")
             assert sets[owner]["spec"]["serviceName"] == service
@@ -215,8 +216,13 @@ def test_a_pool_reaches_its_servers_by_names_that_there_are(pool, prepared):
 
 def test_services_find_the_pods_that_listen(pool):
     templates = [template for _, template in pods(pool[1])]
+    sets = of_kind(pool[1], "StatefulSet")
     for name, service in of_kind(pool[1], "Service").items():
-        wanted = service["spec"]["selector"].items()
+        selector = dict(service["spec"]["selector"])
+        if pod := selector.pop("statefulset.kubernetes.io/pod-name", ""):
+            owner, _, ordinal = pod.rpartition("-")
+            assert int(ordinal) < sets[owner]["spec"]["replicas"]
+        wanted = selector.items()
         found = [one for one in templates if wanted <= one["metadata"]["labels"].items()]
         assert found, name
         for port in service["spec"]["ports"]:
@@ -237,7 +243,9 @@ def test_policies_refuse_what_no_daemon_needs(pool):
                     for expression in peer.get("podSelector", {}).get("matchExpressions", []):
                         yield from expression["values"]
 
-    assert set(admitted("redis", 6379)) == (set(acl.RIGHTS) - {"rooster"}) | {"functions"}
+    users = (set(acl.RIGHTS) - {"rooster"}) | {"functions", "sentinel"}
+    assert set(admitted("redis", 6379)) == users | {"redis"}
+    assert set(admitted("sentinel", 26379)) == users
     assert set(admitted("rabbitmq", 15672)) == {"registrar"}
     assert "startd" not in {*admitted("redis", 6379), *admitted("rabbitmq", 25672)}
     egress = policies[f"{PREFIX}startd"]["spec"]["egress"]
@@ -252,6 +260,8 @@ def test_the_brokers_settings_are_those_of_compose(pool):
     assert maps[f"{PREFIX}rabbitmq"]["data"]["20-roost.conf"] == (COMPOSE / "rabbitmq" / "20-roost.conf").read_text()
     assert maps[f"{PREFIX}redis"]["data"]["redis.conf"] == (COMPOSE / "redis" / "redis.conf").read_text()
     if pool[0] == "large":
+        for name in ("ha.conf", "ha.sh"):
+            assert maps[f"{PREFIX}redis"]["data"][name] == (COMPOSE / "redis" / name).read_text()
         ours = settings_of(maps[f"{PREFIX}rabbitmq"]["data"]["30-cluster.conf"])
         theirs = settings_of((COMPOSE / "rabbitmq" / "30-cluster.conf").read_text())
         names = [name for name in theirs if ".nodes." in name]
@@ -267,7 +277,7 @@ def settings_of(text):
 def test_images_are_those_of_compose():
     services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
     values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
-    for name in SERVERS:
+    for name in SERVERS & set(services):
         assert services[name]["image"].partition(":-")[2].rstrip("}") == values[name]["image"]
     found = {name: template["spec"]["containers"][0] for name, template in pods(render())}
     assert {one["image"] for name, one in found.items() if name.removeprefix(PREFIX) not in SERVERS} == {

@@ -13,6 +13,7 @@ VALUES = {
     "collectors": 2,
     "image": {"tag": "test"},
     "rabbitmq": {"replicas": 3},
+    "redis": {"replicas": 3},
     "startd": {
         "replicas": 2,
         "resources": {"requests": {}, "limits": {"cpu": "2", "memory": "2Gi"}},
@@ -60,6 +61,8 @@ def machines(pool: Kubelet) -> set[str]:
 def test_a_pool_starts_in_any_order_and_runs_jobs(pool):
     assert machines(pool) == {f"{PREFIX}startd-0", f"{PREFIX}startd-1"}
     run(pool, 4)
+    for name, container in pool.pods.items():
+        assert b"files_open" not in container.logs(), name  # what a daemon keeps can be read by others
 
 
 def test_an_execution_point_offers_what_its_limits_say(pool):
@@ -68,7 +71,41 @@ def test_an_execution_point_offers_what_its_limits_say(pool):
     assert {(ad.eval("TotalSlotCpus"), ad.eval("TotalSlotMemory")) for ad in ads} == {(2, 2048)}
 
 
-@pytest.mark.parametrize("pod", ["negotiator-0", "collector-0", "schedd-0", "redis-0", "rabbitmq-1", "startd-0"])
+def primary(pool: Kubelet) -> str:
+    """The server of Redis that the sentinels name."""
+    ask = "redis-cli -p 26379 --user pool -a $1 --no-auth-warning sentinel get-master-addr-by-name roost"
+    password = pool.secret(f"{PREFIX}sentinel")["pool"].decode()
+    said = pool.pods[f"{PREFIX}sentinel-0"].exec_run(["sh", "-c", ask, "-", password]).output.decode()
+    (found,) = [name for name in ("redis-0", "redis-1", "redis-2") if address(pool, name) == said.split()[0]]
+    return found
+
+
+def address(pool: Kubelet, name: str) -> str | None:
+    return pool.address_of(f"{PREFIX}{name}")
+
+
+def test_another_server_of_redis_takes_over_and_keeps_its_role(pool):
+    before = primary(pool)
+    pool.delete(f"{PREFIX}{before}")
+    pool.wait(lambda: primary(pool) != before, "another primary", f"{PREFIX}sentinel-0")
+    after = primary(pool)
+    run(pool, 2)
+    pool.create(f"{PREFIX}{before}")
+    pool.wait_ready(f"{PREFIX}{before}")
+    servers = [f"{PREFIX}redis-{number}" for number in range(3)]
+    for server in servers:  # all at once
+        pool.delete(server)
+    for server in servers:
+        pool.create(server)
+    pool.wait_ready(*servers)
+    run(pool, 2)
+    assert primary(pool) == after
+
+
+LOST = ("negotiator-0", "collector-0", "schedd-0", "redis-1", "sentinel-1", "rabbitmq-1", "startd-0")
+
+
+@pytest.mark.parametrize("pod", LOST)
 def test_a_pod_that_is_lost_comes_back_as_itself(pool, pod):
     pool.delete(f"{PREFIX}{pod}")
     pool.create(f"{PREFIX}{pod}")

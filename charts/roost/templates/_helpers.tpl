@@ -126,7 +126,22 @@ prometheus.io/path: /metrics
 {{- end }}
 
 {{- define "roost.redis-urls" -}}
-{{- .Values.redis.external.url | default (printf "redis://{user}:{password}@%sredis:6379/0" (include "roost.prefix" .)) -}}
+{{- if .Values.redis.external.url -}}
+{{- .Values.redis.external.url -}}
+{{- else if eq (int .Values.redis.replicas) 1 -}}
+{{- printf "redis://{user}:{password}@%sredis:6379/0" (include "roost.prefix" .) -}}
+{{- else -}}
+{{- $hosts := list -}}
+{{- range $n := until 3 -}}
+{{- $hosts = append $hosts (printf "%ssentinel-server-%d:26379" (include "roost.prefix" $) $n) -}}
+{{- end -}}
+{{- printf "redis+sentinel://{user}:{password}@%s/roost/0?sentinel_user=pool&sentinel_password={asking}" (join "," $hosts) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Whether Redis is here, with replicas and sentinels. */}}
+{{- define "roost.sentinels" -}}
+{{- if and (not .Values.redis.external.url) (gt (int .Values.redis.replicas) 1) -}}yes{{- end -}}
 {{- end }}
 
 {{/* Changes when the users of broker and Redis do, which these read as they start. */}}
@@ -157,5 +172,13 @@ prometheus.io/path: /metrics
 {{- range include "roost.daemons" . | fromJsonArray -}}
 {{- $found = append $found (printf "%s%s" $prefix .service) -}}
 {{- end -}}
+{{- if include "roost.sentinels" . -}}
+{{- $found = append $found (printf "%ssentinel" $prefix) -}}
+{{- end -}}
 {{- $found | uniq | sortAlpha | toJson -}}
+{{- end }}
+
+{{/* Where a daemon keeps what is its own, in its volume. */}}
+{{- define "roost.spool" -}}
+/var/lib/roost/volume/spool
 {{- end }}

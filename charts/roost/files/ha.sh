@@ -1,0 +1,1 @@
+../../../compose/redis/ha.sh
