@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final
 
 from engine.queue.autoclusters import AutoclusterChanges, Autoclusters
 from engine.queue.bucket import Key, key_of
@@ -24,11 +23,8 @@ from engine.queue.jobs import (
 )
 from engine.queue.packed_jobs import MOST_GROUPS, NOTHING, WRITTEN, PackedJobs
 from engine.queue.parallel import make_nodes, renew
-from engine.queue.submitters import Count
+from engine.queue.submitters import Count, cores_asked
 from shared.classad import ClassAd
-
-#: A job that asks for more cores than this never runs; sums of its kind would be no ClassAd numbers any more.
-MAX_WEIGHT: Final = 1e6
 
 
 class JobTable:
@@ -357,10 +353,7 @@ class JobTable:
         """What one job of an autocluster asks for, in cores: the weight of its demand. ad: of such a job."""
         known = self._weights.get(autocluster)
         if known is None:
-            value = ad.eval("RequestCpus")
-            number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
-            known = number if 0 < number <= MAX_WEIGHT else 1.0
-            self._weights[autocluster] = known
+            known = self._weights[autocluster] = cores_asked(ad)
         return known
 
     def demand(self, submitter: str) -> tuple[int, float]:

@@ -60,6 +60,17 @@ class Count:
         return sum(self.by_status.values())
 
 
+#: A job that asks for more cores than this never runs; sums of its kind would be no ClassAd numbers any more.
+MAX_WEIGHT: Final = 1e6
+
+
+def cores_asked(job: ClassAd) -> float:
+    """The weight of a job's demand."""
+    value = job.eval("RequestCpus")
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    return number if 0 < number <= MAX_WEIGHT else 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What every ad of this schedd says."""

@@ -568,6 +568,25 @@ async def test_a_job_is_running_when_its_execution_point_has_said_so(pool):
     assert "RoostMatchedSlot" not in told
 
 
+@spec("GRP-17")
+async def test_a_job_demands_what_it_asks_for_while_its_slot_is_asked_for(pool):
+    """The slot is not carved yet, so its ad is that of the whole machine: 8 cores, for each of the jobs."""
+    pool.startd.mute = True
+    await pool.submit(ad=job_ad(RequestCpus=2), procs=2)
+    await pool.match(count=2)
+
+    def demand():
+        ad = pool.submitter()
+        return ad and (ad["IdleJobs"], ad["WeightedIdleJobs"], ad["WeightedRunningJobs"])
+
+    await eventually(lambda: demand() == (0, 0, 4), what="two jobs of two cores each")
+    await pool.restart()
+    await eventually(lambda: demand() == (0, 0, 4), what="the same after a restart")
+    pool.startd.mute = False
+    await eventually(lambda: len(pool.startd.activations) == 2, what="both")
+    await eventually(lambda: demand() == (0, 0, 2), what="the weight of what was carved")
+
+
 @spec("LEA-11")
 async def test_a_job_held_before_its_execution_point_answered_does_not_run(pool):
     pool.startd.mute = True

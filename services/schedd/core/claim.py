@@ -59,6 +59,7 @@ class Claim:
     autocluster: int = -1  # of the job it waits with: another of these will do
     start_in_s: float = 0.0  # the request waits so long: JOB_START_DELAY
     exceptions: int = 0  # runs on it that did not count: they could not start, or their output was lost
+    asked: float = 0.0  # of its job in cores: the weight of a slot that is still to be carved; 0: not known
     looked_at: int = -1  # while it is kept: jobs of its submitter that had become ready when none was found to fit
 
     @property
@@ -76,7 +77,10 @@ class Claim:
         return self.ad
 
     def weight(self) -> float:
-        """SlotWeight of the slot; its cores where it does not say."""
+        """SlotWeight of the slot; its cores where it does not say. Of a partitionable slot only what its job asks for
+        is its own, once that is carved."""
+        if self.asked and self.slot_classad().eval("PartitionableSlot") is True:
+            return self.asked
         for name in ("SlotWeight", "Cpus"):
             value = self.slot_classad().eval(name)
             if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_WEIGHT:

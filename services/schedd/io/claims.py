@@ -20,6 +20,7 @@ from typing import Final
 
 from engine.queue.claim_reuse import limits_of
 from engine.queue.jobs import Job, JobId, JobStatus, full_packed
+from engine.queue.submitters import cores_asked
 from services.schedd.core import job_end
 from services.schedd.core.claim import Claim, alive_s, given_up_at, lease_s
 from services.schedd.core.job_launch_ad import match_exprs
@@ -227,6 +228,7 @@ class Claims:
         run.claim = claim.id
         job.shadow = run
         self.table.refresh(job)
+        claim.asked = cores_asked(job.ad)
         self.table.count(claim.submitter).weighted_running += claim.weight()
         if claim.granted and not claim.has_taken_run:
             self.claims.by_claim_id[claim.claim_id] = claim

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from engine.queue.bucket import Key
 from engine.queue.claim_reuse import fits, next_job
 from engine.queue.jobs import ACTIVE, Job, JobStatus, Shadow, full_ad
+from engine.queue.submitters import cores_asked
 from services.schedd.core import flocking, job_end, job_launch_ad
 from services.schedd.core.claim import Claim, alive_s, lease_s
 from services.schedd.core.idle_claims import idle_s
@@ -88,6 +89,7 @@ class Runs:
             self.updates.counts_changed.set()
         recycled = claim.previous is not None
         claim.shadow = shadow
+        claim.asked = cores_asked(job.ad)
         job.shadow = shadow
         self.updates.runs.began(recycled=recycled)
         self.table.count(claim.submitter).weighted_running += claim.weight()

@@ -22,6 +22,7 @@ FORGOTTEN = {
     "ad",
     "autocluster",
     "start_in_s",
+    "asked",
     "looked_at",
 }
 FORGOTTEN_OF_A_RUN = {"claim", "stored_usage", "output_began"}
@@ -83,6 +84,7 @@ def test_what_is_stored_comes_back(claim):
 def test_what_is_not_stored_is_as_in_a_new_claim(claim, run):
     claim = replace(claim, heard=5.0, told_until=6.0, unanswered=True, kept=True, disconnected=True, shadow=run)
     claim.fits, claim.generation, claim.autocluster, claim.start_in_s = {1: True}, 3, 4, 5.0
+    claim.asked = 2.0
     run.claim, run.output_began = "c1", 7.0
     again = Claim.unpack("c1", claim.pack())
     new = claim_of("Cpus = 1")
@@ -115,6 +117,16 @@ def test_a_slot_weighs_what_it_says_else_its_cores(slot, weight):
     found = claim_of(slot).weight()
     assert found == weight
     assert isinstance(found, float)
+
+
+def test_a_slot_that_is_to_be_carved_weighs_what_its_job_asks_for():
+    claim = claim_of("PartitionableSlot = true; Cpus = 64; SlotWeight = 64")
+    assert claim.weight() == 64.0  # nobody knows of its job
+    claim.asked = 2.0
+    assert claim.weight() == 2.0
+    carved = claim_of("DynamicSlot = true; Cpus = 4; SlotWeight = 4")
+    carved.asked = 2.0
+    assert carved.weight() == 4.0
 
 
 def test_the_slots_ad_is_read_once():
