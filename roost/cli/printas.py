@@ -39,11 +39,14 @@ _AT_WORK: Final = (2, 6, 7)  # running, transferring output, suspended
 
 
 def platform(ad: ClassAd) -> str | None:
-    """Architecture/system in short: x64/Debian12."""
-    name = string(ad, "OpSysShortName") if string(ad, "OpSys") == "WINDOWS" else string(ad, "OpSysAndVer")
+    """Architecture/system in short: x64/Debian12. Of an unknown architecture: LINUX/Debian12."""
+    system = string(ad, "OpSys")
+    name = string(ad, "OpSysShortName" if system == "WINDOWS" else "OpSysAndVer")
     if name is None:
         return None
-    arch = string(ad, "Arch") or ""
+    arch = string(ad, "Arch")
+    if arch is None:
+        arch = system or ""
     return f"{ {'X86_64': 'x64', 'X86': 'x86'}.get(arch, arch) }/{name}"
 
 

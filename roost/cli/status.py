@@ -118,6 +118,8 @@ _SUBSYSTEMS: Final = {
     "defrag": "defrag", "grid": "grid", "accounting": "accounting", "negotiator": "negotiator", "master": "master",
     "collector": "collector", "generic": "generic", "had": "had_ads",
 }  # fmt: skip
+#: Tables of slots that an option other than the mode chooses.
+_OF_SLOTS: Final = ("server", "state")
 _WHOLE: Final = ("long", "json", "xml", "new")
 _MACHINE_AND_TYPE: Final = 'join(":", Machine, SlotTypeId < 0 ? -SlotTypeId : SlotTypeId)'
 _DEVICES: Final = frozenset(("AvailableGPUs", "DetectedGPUs"))
@@ -172,6 +174,9 @@ def _read(parsed: Parsed) -> _Asked:
     if asked.screen.width == 0 and not asked.screen.wide:
         asked.screen = Screen(output.terminal_width())
     mode = asked.mode or "slots"
+    if asked.style in _OF_SLOTS and _MODES[mode][0] != "normal":
+        sys.stderr.write(f"roost: -{asked.style_by} contradicts -{asked.mode_by}, which counts\n")
+        asked.style = ""
     asked.compact = asked.compact and asked.slots  # there is nothing to roll up in other ads
     usual, rolled_up = CONDITIONS.get(mode, ("", ""))
     if asked.compact and asked.kind not in ("java", "vm"):
@@ -198,6 +203,7 @@ def _take(asked: _Asked, name: str, letters: str, values: Sequence[str]) -> None
             asked.mode = "schedd_run"
         else:
             _set_mode(asked, "schedd_run", name)
+        asked.mode_by = asked.mode_by or name
     elif name == "data":
         asked.mode = "" if mode in ("schedd", "schedd_data") else mode
         _set_mode(asked, "schedd_data", name)
@@ -263,7 +269,7 @@ def _set_mode(asked: _Asked, mode: str, by: str) -> None:
 
 
 def _set_style(asked: _Asked, style: str, by: str) -> None:
-    if asked.style in _WHOLE and style not in _WHOLE:
+    if (asked.style in _WHOLE and style not in _WHOLE) or (asked.style, style) == ("state", "server"):
         sys.stderr.write(f"roost: -{by} contradicts -{asked.style_by}, which counts\n")
         return
     asked.style, asked.style_by = style, by

@@ -7,6 +7,8 @@ The reference is a startd of its own (`daemons`); where it can not be had, what 
 from __future__ import annotations
 
 import random
+import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,10 +209,20 @@ def _recorded() -> Iterator[tuple[Case, Facts]]:
             yield case, facts([_parsed(ad) for ad in case["slots"]])
 
 
+_WHOLE: Final = re.compile(r"(NUM_SLOTS|NUM_CPUS)\s*=\s*(\d+)$")
+
+
 def _meant(case: Case, question: str, mine: Any, theirs: Any) -> str:
     if question.endswith(" partitionableslot") and mine is False and theirs is None:
         return "a static slot says that it is not partitionable; there it says nothing"
+    if question == REFUSED and mine is None and _slots_beyond_cores(case["config"]):
+        return recorded.REASONS["NUM_SLOTS"]
     return recorded.REASONS.get(case.get("differs", ""), "")
+
+
+def _slots_beyond_cores(config: list[str]) -> bool:
+    said = {name: int(number) for line in config if (found := _WHOLE.match(line)) for name, number in [found.groups()]}
+    return "NUM_SLOTS" in said and said["NUM_SLOTS"] > said.get("NUM_CPUS", sys.maxsize)
 
 
 def _cause(question: str, mine: Any, theirs: Any) -> str:
