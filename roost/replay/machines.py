@@ -88,9 +88,9 @@ class Machines:
                 known.ad, known.free = ad, whole.minus(used) if whole.holds(used) else Amounts()
             self._changed[name] = None
         else:
-            known_static = self.static.get(name)
-            self.static[name] = ad
-            if known_static is None:
+            taken = name in self.static and self.table.ads[name].eval("State") == "Claimed"
+            self.static[name] = ad  # shown once it is free
+            if not taken:
                 self._put(name, ad)
         return []
 

@@ -105,6 +105,19 @@ def test_what_ran_at_the_beginning_goes_on_and_slots_come_and_go():
     assert (outcome.waiting, outcome.finished, outcome.waited_s) == (1, 0, pytest.approx(3100))
 
 
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_machine_that_drained_takes_nobody_meanwhile_and_keeps_whom_it_has(parts):
+    """As its slots' ads said then: START is false, whatever the state is that a replay gives them."""
+    drained = parse_ad(SLOT.format(cpus=1, parts=str(parts).lower()), "old")
+    drained.update({"State": "Drained", "Activity": "Retiring", "Draining": True, "Start": False})
+    drained["DrainReason"] = "a new kernel"
+    ads = [[START, slot(1, parts)], [START + 50, packed(drained)], [START + 500, slot(1, parts)]]
+    record = recording({"slot1@a": ads}, [offer("ada@p", 1, 0), offer("bob@p", 2, 10), offer("bob@p", 3, 600)])
+    outcomes = played(record).outcomes
+    assert (outcomes["ada@p"].finished, outcomes["ada@p"].waited_s, outcomes["ada@p"].used) == (1, 0.0, 100.0)
+    assert (outcomes["bob@p"].finished, outcomes["bob@p"].waited_s) == (2, pytest.approx(490))
+
+
 def test_withdrawn_jobs_leave_and_unknown_lengths_are_guessed():
     offers = [
         offer("ada@p", 1, 0, 600.0),

@@ -17,7 +17,7 @@ from shared import history_file, job_log
 from shared.classad import ClassAd, parse_ad
 from shared.config import ConfigError, load_config
 from shared.job_log import Form, LogHead, append
-from shared.messages.claims import Usage
+from shared.messages.claims import JobExit, Usage
 from tests.scheddpool import Pool, job_ad
 from tests.waiting import eventually
 
@@ -299,3 +299,33 @@ async def test_a_run_tells_its_directory_and_the_memory_that_is_its_own(tmp_path
     assert '\tCondorScratchDir = "/execute/dir_1"\n' in log.read_text()
     (grown,) = (event for event in read() if event.type == JobEventType.IMAGE_SIZE)
     assert (grown["Size"], grown["ProportionalSetSize"]) == (500, 321)
+
+
+async def test_a_job_that_is_ordered_off_its_machine_leaves_it_before_it_is_held_or_removed(tmp_path):
+    """With what was reported of its run last. One that was held before its program began has left nothing."""
+    log = tmp_path / "log"
+    async with Pool(tmp_path / "pool") as pool:
+        runs = [await pool.run_one(ad=job_ad(UserLog=str(log), RequestCpus=1)) for _ in range(3)]
+        for run in runs[:2]:
+            await pool.startd.report(run, "running", started_at=5.0)
+            await pool.startd.report(run, "running", usage=Usage(user_cpu_s=3661.0, bytes_sent=7))
+        for number, (action, why) in enumerate([("hold", "enough"), ("remove", "gone"), ("hold", "early")], 1):
+            assert await pool.act(action, f"{number}.0", reason=why) == {f"{number}.0": "done"}
+        for run in runs:
+            await pool.startd.finish(run, exit=JobExit(reason="killed"))
+
+        def read(cluster):
+            with JobEventLog(str(log)) as events:
+                return [one for one in events.events(stop_after=0) if one.cluster == cluster and one.type != 6]
+
+        kinds = JobEventType
+        began, left = [kinds.SUBMIT, kinds.EXECUTE], kinds.JOB_EVICTED
+        ways = [[*began, left, kinds.JOB_HELD], [*began, left, kinds.JOB_ABORTED], [kinds.SUBMIT, kinds.JOB_HELD]]
+        await eventually(lambda: [[one.type for one in read(n)] for n in (1, 2, 3)] == ways, what="all events")
+        for number, why in ((1, "enough"), (2, "gone")):
+            evicted, last = read(number)[2:]
+            assert why in evicted["Reason"]
+            assert why in last["HoldReason" if number == 1 else "Reason"]
+            assert (evicted["Checkpointed"], evicted["TerminatedAndRequeued"]) == (False, False)
+            assert (evicted["RunRemoteUsage"], evicted["SentBytes"]) == ("Usr 0 01:01:01, Sys 0 00:00:00", 7.0)
+            assert (evicted["RequestCpus"], evicted["Cpus"]) == (1, 1)
