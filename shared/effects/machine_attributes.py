@@ -19,7 +19,7 @@ NEVER: Final = (
     ),
     Answer(
         "Arch, OpSys, OpSysAndVer and OpSysMajorVer tell what runs there",
-        "CondorPlatform UtsnameMachine UtsnameNodename UtsnameRelease UtsnameSysname UtsnameVersion",
+        "CondorPlatform",
     ),
     Answer("HasDocker tells of an engine, and nothing of the images that it has", "DockerCachedImageSizeMb"),
     Answer("it is of Windows", "DotNetVersions WindowsBuildNumber WindowsMajorVersion WindowsMinorVersion"),

@@ -12,8 +12,8 @@ from engine.slots.carving import SlotKind
 from services.startd.ads.ad_layers import AdLayers
 from services.startd.ads.child_lists import ChildLists
 from services.startd.ads.claim_ads import put_claim, put_waiting
-from services.startd.core.machine.detected import Detected, Sample, interface_attributes
-from services.startd.core.machine.devices import machine_attributes
+from services.startd.core.machine.detected import UTSNAME, Detected, Sample, interface_attributes
+from services.startd.core.machine.devices import GPUS, machine_attributes
 from services.startd.core.machine.resources import Stock
 from services.startd.core.machine.slot_types import SWAP
 from services.startd.core.slots.model import Claim, Slot
@@ -94,9 +94,13 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasMPI": False,
             "HasVM": False,
             "CanHibernate": False,
+            **{f"Utsname{part}": said for part, said in zip(UTSNAME, detected.utsname, strict=False)},
             **detected.processor.attributes(detected.arch),
         }
     )
+    if not any(name.lower() == GPUS.lower() for name in around.total):
+        # As in HTCondor: jobs that stay away from machines with GPUs ask for `GPUs == 0`.
+        ad.update({GPUS: 0, f"Total{GPUS}": 0, f"TotalSlot{GPUS}": 0, f"Detected{GPUS}": 0})
     for name in around.total:
         ad[f"Total{name}"] = around.total[name]
     ad["MachineResources"] = " ".join((*STANDARD, SWAP, *(name for name in around.total if name not in STANDARD)))

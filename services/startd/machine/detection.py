@@ -132,6 +132,7 @@ class RealMachine:
             processor=_processor(),
             interface=_interface(),
             user_namespaces=may_make_user_namespaces(),
+            utsname=tuple(os.uname()),
         )
 
     def sample(self, execute: Path, now: float) -> Sample:

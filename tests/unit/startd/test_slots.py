@@ -5,6 +5,7 @@ How machines are divided is held to the reference in `test_reference_slots`.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -229,6 +230,27 @@ def test_what_the_machine_is(tmp_path):
     ad = Machine(tmp_path).ads()["slot1@node1"]
     assert (ad["OpSys"], ad["OpSysAndVer"], ad["OpSysMajorVer"], ad["Arch"]) == ("LINUX", "Debian12", 12, "X86_64")
     assert (ad["DetectedCpus"], ad["DetectedMemory"]) == (8, 16384)
+
+
+@spec("SLT-29")
+def test_what_its_kernel_says_of_itself(tmp_path):
+    """So that jobs can ask for a kernel (UtsnameRelease)."""
+    said = RealMachine().detect().utsname
+    ad = Machine(tmp_path, detected=replace(DETECTED, utsname=said)).ads()["slot1@node1"]
+    parts = ("Sysname", "Nodename", "Release", "Version", "Machine")
+    assert tuple(ad[f"Utsname{part}"] for part in parts) == tuple(os.uname())
+
+
+@spec("SLT-29")
+def test_a_machine_without_gpus_says_that_it_has_none(tmp_path):
+    """Jobs that leave GPUs to others ask for `GPUs == 0`; in HTCondor every slot answers that."""
+    names = ("GPUs", "TotalGPUs", "TotalSlotGPUs", "DetectedGPUs")
+    machine = Machine(tmp_path)
+    assert isinstance(machine.claim(), Granted)
+    for ad in machine.ads().values():
+        assert [ad[name] for name in names] == [0, 0, 0, 0]
+    with_some = Machine(tmp_path, "MACHINE_RESOURCE_gpus = CUDA0, CUDA1\n").ads()["slot1@node1"]
+    assert [with_some.eval(name) for name in names[:3]] == [2, 2, 2]
 
 
 @spec("SLT-03", "SLT-10")

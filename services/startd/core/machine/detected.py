@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+#: Attributes of what uname(2) says, less their beginning.
+UTSNAME: Final = ("Sysname", "Nodename", "Release", "Version", "Machine")
 _NO_ADDRESS: Final = ("", "00:00:00:00:00:00")
 
 
@@ -175,6 +177,7 @@ class Detected:
     processor: Processor = Processor()
     interface: Interface | None = None  # by which it can be woken
     user_namespaces: bool = False  # anybody may make them
+    utsname: tuple[str, ...] = ()  # what uname(2) says, in the order of UTSNAME
 
 
 @dataclass(frozen=True, slots=True)
