@@ -479,6 +479,34 @@ def test_default_of_the_rank_of_preemption(attributes: dict[str, str], value: fl
     assert evaluate(policy().cycle.preemption_rank, ad(slot("s@m", **attributes)), ad({})) == value
 
 
+@spec("NEG-25")
+@pytest.mark.parametrize("knob", ["NEGOTIATOR_PRE_JOB_RANK", "NEGOTIATOR_POST_JOB_RANK"])
+def test_a_slot_of_which_a_configured_rank_says_nothing_comes_last(knob: str) -> None:
+    """Also where it is the slot's own RANK that is undefined, as by default. A job's Rank counts 0 there."""
+    offered = [slot("s1@m", Worth="-5"), slot("s2@m"), slot("s3@m", Worth="-1e30"), slot("s4@m", Worth="7")]
+    pool = Pool(offered, [jobs("a", 4)], {}, {}, {}, {})
+    config = policy(**{"NEGOTIATOR_PRE_JOB_RANK": "0", knob: "MY.Worth"}).cycle
+    assert names(negotiate(pool.snapshot(config), config, NOW)) == ["s4", "s1", "s3", "s2"]
+    offered = [slot("s1@m", Rank='TARGET.Wants == "x"'), slot("s2@m", Rank="0", Memory="90000")]
+    pool = Pool(offered, [jobs("a", 2)], {}, {}, {}, {})
+    assert names(negotiate(pool.snapshot(policy().cycle), policy().cycle, NOW)) == ["s2", "s1"]
+
+
+@spec("PRE-07")
+def test_whom_the_rank_of_preemption_does_not_know_is_preempted_last() -> None:
+    config = policy(PREEMPTION_RANK="MY.Cheap", PREEMPTION_REQUIREMENTS="true").cycle
+    offered = [used("s1@m", "b"), used("s2@m", "b", Cheap="-9")]
+    pool = Pool(
+        offered,
+        [jobs("a", 1)],
+        {"a": {"priority": 1.0, "factor": 1.0}, "b": {"priority": 9.0, "factor": 1.0}},
+        {},
+        {},
+        {},
+    )
+    assert names(negotiate(pool.snapshot(config), config, NOW)) == ["s2"]
+
+
 # --- preemption
 
 
