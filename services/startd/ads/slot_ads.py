@@ -94,7 +94,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasMPI": False,
             "HasVM": False,
             "CanHibernate": False,
-            **{f"Utsname{part}": said for part, said in zip(UTSNAME, detected.utsname, strict=False)},
+            **dict(zip(UTSNAME, detected.utsname, strict=False)),
             **detected.processor.attributes(detected.arch),
         }
     )

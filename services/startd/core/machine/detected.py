@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-#: Attributes of what uname(2) says, less their beginning.
-UTSNAME: Final = ("Sysname", "Nodename", "Release", "Version", "Machine")
+#: Attributes of what uname(2) says.
+UTSNAME: Final = ("UtsnameSysname", "UtsnameNodename", "UtsnameRelease", "UtsnameVersion", "UtsnameMachine")
 _NO_ADDRESS: Final = ("", "00:00:00:00:00:00")
 
 
