@@ -47,6 +47,8 @@ ODD_HEADERS: Final[tuple[dict[str, Any], ...]] = (
     {SEAL_HEADER: [[[[[[[[[["deep"]]]]]]]]]]},
     {SEAL_HEADER: {"a": {"b": {}}}, QUEUE_HEADER: 2**40},
 )
+#: Bytes of an ad of which there are thousands in a message.
+SMALL: Final = 400
 #: Bytes that fill a large message.
 LARGE: Final = (100_000, 1_000_000, 4_000_000)
 LARGEST: Final = (1_000_000, 4_000_000, 15_000_000)
@@ -113,7 +115,8 @@ def many_ads(dice: Dice, number: int) -> Case:
     )
     dear = dice.random() < 0.3
     count = dice.randrange(1, 5) if dear else dice.choice((500, MOST_ADS // 2, MOST_ADS, MOST_ADS, 20_000))
-    ads = [dice.choice(values.DEAR_ADS)] * count if dear else [values.packed_ad(dice)] * count
+    ad = dice.choice(values.DEAR_ADS) if dear else values.packed_ad(dice)
+    ads = [ad if dear or len(ad) < SMALL else b"\x80"] * count
     kind = dice.choice(("ads.update", "ads.update", "ads.delta", "ads.invalidate"))
     names = [f"s{one}" for one in range(count)]
     body: dict[str, Any] = {"my_type": my_type, "daemon": daemon, "start_time": 1, "sequence": number, "names": names}
