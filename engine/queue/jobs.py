@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgpack
 
@@ -19,7 +19,9 @@ from engine.queue.packed_jobs import JobMap, PackedJobs
 from shared.classad import ClassAd
 from shared.classad.expr import fold
 from shared.errors import PermanentError
-from shared.messages.claims import Usage
+
+if TYPE_CHECKING:
+    from shared.messages.claims import Usage
 
 
 class JobId(NamedTuple):
@@ -131,6 +133,13 @@ class BadSubmit(PermanentError):
     """An ad that can not be queued: the text names the attribute and the mend."""
 
 
+def _no_usage() -> Usage:
+    # The messages are read where there are runs: a command that knows jobs by their ids alone would be twice as slow.
+    from shared.messages.claims import Usage
+
+    return Usage()
+
+
 @dataclass(slots=True)
 class Shadow:
     """One run of one job, HTCondor's shadow without a process: (job, attempt) names it everywhere."""
@@ -150,7 +159,7 @@ class Shadow:
     suspension_due: bool = False  # the execution point does not know that yet
     # Not stored:
     claim: str = ""  # Claim.id
-    stored_usage: Usage = field(default_factory=Usage)  # as last reported
+    stored_usage: Usage = field(default_factory=_no_usage)  # as last reported
     output_began: float = 0.0  # wall clock, when its output began to come, for its trace
     removed_by_policy: bool = False  # it is being ended, as a policy removed its job
     public: frozenset[str] = frozenset()  # names of files that its machine was told of as public

@@ -71,6 +71,9 @@ def test_nothing_heavy_is_imported_with_the_package():
     code = "from roost import Client; import sys; print('aiohttp' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PAGE.parents[1])
     assert done.stdout.strip() == "False False"
+    code = "import roost.cli.submit, roost.submit.remote, sys; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PAGE.parents[1])
+    assert done.stdout.strip() == "False"
 
 
 def surface(kind):
