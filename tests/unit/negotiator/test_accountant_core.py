@@ -1,0 +1,304 @@
+"""The accountant alone, without Redis and cycles: who is charged, when, and what is looked at (rows ACC, GRP)."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from engine.fairshare.accountant import SETTLE_S, Accountant
+from engine.fairshare.claim_charging import Claim, LateCharge, Takeover
+from engine.fairshare.group_tree import GroupConfig, GroupTree
+from engine.fairshare.priorities import MINIMUM_PRIORITY, Factors, Record, backdate, settle
+from engine.fairshare.quotas import QuotaSetting
+from tests.spec import spec
+
+HOUR = 3600.0
+T0 = 1_000_000_000.0
+NAMES = ("a", "a.b", "c")
+KEY = ("slot1@ep", "claim")
+
+
+def strict(find) -> None:
+    assert find() == []
+
+
+def accountant(*, names=NAMES, check=strict) -> Accountant:
+    tree = GroupTree.of(GroupConfig(names=names, quota=dict.fromkeys(names, 10)))
+    return Accountant("n", Factors(), HOUR, tree, check=check)
+
+
+def priorities(one: Accountant) -> dict[str, float]:
+    return {key: record.priority for key, record in one.records.groups.items()}
+
+
+# --- what is looked at
+
+
+def test_a_new_accountant_has_charged_nothing_and_looks_at_all_it_has():
+    one = accountant()
+    assert (one.until, one.claims_known, one.check_invariants()) == (0.0, True, [])
+    one.records.put_claim(KEY, Claim("v@p", 5.0, T0))
+    assert ["v@p" in said for said in one.check_invariants()] == [True]
+    one.records.put_claim(KEY, None)
+    one.records.put_group("a", Record(factor=1000.0, in_use=7.0, slots_in_use=7, subtree_in_use=7.0))
+    assert ["group a" in said for said in one.check_invariants()] == [True, True]
+
+
+def test_records_that_were_just_read_are_not_held_to_our_groups_and_claims_until_they_are_charged():
+    """Another negotiator left them, with other groups, perhaps, and within a takeover."""
+    theirs = {"a.u@p": Record(factor=1000.0, in_use=2.0, slots_in_use=1, updated=T0, begin=T0, last=T0)}
+    one = accountant(check=lambda find: None)
+    one.charge({}, T0)
+    one.read(dict(theirs), {}, {KEY: Claim("v@p", 5.0, T0)}, T0, claims_known=False)
+    assert (one.claims_known, one.check_invariants()) == (False, [])
+    one.charge({"a.u@p": (2.0, 1)}, T0 + 1.0)
+    assert one.records.groups["a"].in_use == 2.0  # at once, though we settled but a second ago
+    assert ["v@p" in said for said in one.check_invariants()] == [True]
+    one.charge({"a.u@p": (2.0, 1)}, T0 + SETTLE_S, changed={KEY: None})
+    assert one.check_invariants() == []
+    one.records.put_group("c", Record(factor=1000.0, in_use=7.0, slots_in_use=7, subtree_in_use=7.0, updated=T0))
+    assert ["group c" in said for said in one.check_invariants()] == [True, True]
+
+
+def test_whoever_is_deleted_while_it_uses_something_has_claims_until_the_next_charge():
+    one = accountant(check=lambda find: None)
+    one.charge({"u@p": (1.0, 1)}, T0, changed={KEY: Claim("u@p", 1.0, T0)})
+    one.change("u@p", "delete", None, T0)
+    assert one.check_invariants() == []
+    one.charge({}, T0)
+    assert ["u@p" in said for said in one.check_invariants()] == [True]
+
+
+@spec("ACC-18")
+def test_whoever_reads_records_goes_on_from_the_latest_of_them():
+    one = accountant()
+    late = {"u@p": Record(factor=1000.0, updated=T0 + 7.0)}
+    one.read(late, {"a": Record(factor=1000.0, subtree_in_use=0.0, updated=T0 + 9.0)}, {}, T0, claims_known=True)
+    assert one.until == T0 + 9.0
+    one.read({}, {}, {}, T0, claims_known=True)
+    assert one.until == T0
+
+
+# --- charging
+
+
+@spec("ACC-03", "ACC-18")
+def test_use_is_charged_to_the_group_and_moves_all_above_it_but_the_root():
+    one = accountant()
+    one.charge({"a.b.u@p": (2.0, 1)}, T0)
+    one.charge({}, T0 + HOUR)
+    groups = one.records.groups
+    assert (groups["a.b"].weighted_usage, groups["a.b"].usage) == (2.0 * HOUR, HOUR)
+    assert (groups["a"].weighted_usage, groups["a"].usage) == (0.0, 0.0)
+    assert groups["a"].priority == groups["a.b"].priority > MINIMUM_PRIORITY
+    assert "c" not in groups
+    assert one.records.group_record("", T0).priority == MINIMUM_PRIORITY
+    assert [(groups[key].in_use, groups[key].slots_in_use, groups[key].subtree_in_use) for key in ("a", "a.b")] == [
+        (0.0, 0, 0.0),
+        (0.0, 0, 0.0),
+    ]
+
+
+def test_who_has_no_group_is_charged_with_the_root():
+    one = accountant()
+    one.charge({"u@p": (2.0, 1)}, T0)
+    one.charge({}, T0 + HOUR)
+    (key,) = one.records.groups
+    assert one.records.groups[key].weighted_usage == 2.0 * HOUR
+
+
+@pytest.mark.parametrize("use", [(0.0, 1), (1.0, 0)])
+def test_of_who_is_new_any_use_is_charged_and_none_is_no_record(use):
+    one = accountant()
+    one.charge({"none@p": (0.0, 0), "u@p": use}, T0)
+    assert set(one.records.submitters) == {"u@p"}
+
+
+@spec("ACC-16")
+def test_what_is_in_use_is_settled_after_a_minute_and_not_before():
+    one = accountant()
+    one.charge({"a.u@p": (1.0, 1)}, T0)
+    for after, charged in ((SETTLE_S - 1.0, 0.0), (SETTLE_S, SETTLE_S), (2 * SETTLE_S - 1.0, SETTLE_S)):
+        one.charge({"a.u@p": (1.0, 1)}, T0 + after)
+        assert one.records.submitters["a.u@p"].weighted_usage == charged
+        assert one.records.groups["a"].weighted_usage == charged
+
+
+def test_claims_are_kept_as_they_are_told_and_forgotten_as_they_end():
+    one = accountant(check=lambda find: None)
+    one.charge({}, T0, changed={KEY: Claim("u@p", 1.0, T0)})
+    assert one.records.claims == {KEY: Claim("u@p", 1.0, T0)}
+    one.charge({}, T0, changed={KEY: None})
+    assert one.records.claims == {}
+
+
+# --- what is heard late
+
+
+@spec("ACC-16", "ACC-18")
+def test_what_is_heard_late_is_charged_to_the_user_and_its_group_and_moves_those_above():
+    one = accountant()
+    one.charge({}, T0)
+    now = T0 + 100.0
+    one.charge({}, now, late=[LateCharge("a.b.u@p", 2.0, T0, T0 + 60.0)])
+    expected = backdate(settle(Record(factor=1000.0), now, HOUR), 2.0, 1, T0, T0 + 60.0, HOUR)
+    assert one.records.submitters["a.b.u@p"] == expected
+    groups = one.records.groups
+    assert (groups["a.b"].weighted_usage, groups["a.b"].usage) == (120.0, 60.0)
+    assert (groups["a"].weighted_usage, groups["a"].usage) == (0.0, 0.0)
+    assert groups["a"].priority == groups["a.b"].priority == expected.priority
+    assert one.records.group_record("", now).priority == MINIMUM_PRIORITY
+
+
+def test_who_has_no_group_and_is_heard_of_late_moves_the_root():
+    one = accountant()
+    one.charge({}, T0, late=[LateCharge("u@p", 2.0, T0 - 60.0, T0)])
+    (key,) = one.records.groups
+    assert (one.records.groups[key].weighted_usage, one.records.groups[key].usage) == (120.0, 60.0)
+
+
+def test_of_what_is_heard_late_nothing_is_charged_beyond_now_and_nothing_for_no_time():
+    one = accountant()
+    one.charge({}, T0, late=[LateCharge("u@p", 2.0, T0 - 60.0, T0 + 60.0), LateCharge("v@p", 1.0, T0 + 5.0, T0 + 9.0)])
+    assert one.records.submitters["u@p"].weighted_usage == 120.0
+    assert "v@p" not in one.records.submitters
+
+
+# --- taking over
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["claims are named", "of a version that names none"])
+@spec("ACC-16", "ACC-18")
+def test_who_takes_over_charges_on_from_the_records(known):
+    asked = []
+
+    def take_over(recorded, base, now):
+        asked.append((recorded, base, now))
+        return Takeover({"a.v@p": (3.0, 2)}, [LateCharge("a.w@p", 1.0, T0, T0 + 10.0)])
+
+    claim = Claim("a.v@p", 3.0, T0)
+    in_use = {"in_use": 1.0, "slots_in_use": 1, "begin": T0, "last": T0, "updated": T0}
+    one = accountant(check=lambda find: None)
+    one.read({"a.u@p": Record(factor=1000.0, **in_use)}, {}, {KEY: claim}, T0, claims_known=known)
+    one.take_over(SimpleNamespace(take_over=take_over), T0 + 40.0)
+    assert asked == [({KEY: claim} if known else None, T0, T0 + 40.0)]
+    assert one.claims_known
+    users = one.records.submitters
+    assert {name: (users[name].in_use, users[name].slots_in_use) for name in users} == {
+        "a.u@p": (0.0, 0),
+        "a.v@p": (3.0, 2),
+        "a.w@p": (0.0, 0),
+    }
+    assert users["a.u@p"].weighted_usage == 0.0
+    assert users["a.w@p"].weighted_usage == 10.0
+    one.charge({"a.v@p": (3.0, 2)}, T0 + 40.0 + SETTLE_S)
+    assert users["a.v@p"].weighted_usage == 3.0 * (40.0 + SETTLE_S)
+
+
+def test_who_takes_over_by_a_clock_that_is_behind_charges_from_its_own():
+    asked = []
+
+    def take_over(recorded, base, now):
+        asked.append((base, now))
+        return Takeover({}, [])
+
+    one = accountant()
+    one.read({}, {}, {}, T0, claims_known=True)
+    one.take_over(SimpleNamespace(take_over=take_over), T0 - 50.0)
+    assert asked == [(T0 - 50.0, T0 - 50.0)]
+
+
+# --- clocks
+
+
+@spec("ACC-22")
+@pytest.mark.parametrize(("back", "charged"), [(0.5, T0), (1.0, T0 - 1.0), (50.0, T0 - 50.0)])
+def test_a_clock_that_steps_back_by_less_than_a_second_stands_still(back, charged):
+    one = accountant()
+    one.charge({}, T0)
+    one.charge({}, T0 - back)
+    assert one.until == charged
+
+
+@spec("ACC-22")
+def test_a_clock_that_is_set_forth_is_followed_and_nothing_charged_for_the_gap():
+    one = accountant()
+    one.charge({"a.u@p": (1.0, 1)}, T0)
+    one.clock_set_forth(T0 - 1.0, T0 + HOUR)  # we knew better by then
+    assert one.until == T0
+    one.clock_set_forth(T0 + 10.0, T0 + 10.0)
+    assert one.until == T0
+    one.clock_set_forth(T0 + 10.0, T0 + HOUR)
+    assert one.until == T0 + HOUR
+    assert one.records.submitters["a.u@p"].weighted_usage == 10.0
+    one.charge({"a.u@p": (1.0, 1)}, T0 + HOUR + SETTLE_S - 1.0)
+    assert one.records.submitters["a.u@p"].weighted_usage == 10.0  # it was settled when the clock was set
+    one.charge({}, T0 + HOUR + SETTLE_S)
+    assert one.records.submitters["a.u@p"].weighted_usage == 10.0 + SETTLE_S
+
+
+# --- settings
+
+
+@spec("ACC-05")
+def test_another_half_life_holds_for_what_is_not_in_use_and_for_groups_from_now_on():
+    one = accountant()
+    one.charge({"a.u@p": (8.0, 8)}, T0)
+    one.charge({}, T0 + HOUR)
+    before, group = one.records.submitters["a.u@p"], one.records.groups["a"]
+    one.configure(Factors(), 1e12, one.records.tree, T0 + 2 * HOUR)
+    assert one.records.submitters["a.u@p"].priority == settle(before, T0 + 2 * HOUR, HOUR).priority
+    assert one.records.groups["a"].priority == settle(group, T0 + 2 * HOUR, HOUR).priority
+    assert one.record("a.u@p", T0 + 9 * HOUR).priority == pytest.approx(before.priority / 2, rel=1e-6)
+
+
+# --- quotas
+
+
+STATIC, NOTHING, PART, ZERO_PART = (
+    QuotaSetting(7.0, False),
+    QuotaSetting(0.0, False),
+    QuotaSetting(0.5, True),
+    QuotaSetting(0.0, True),
+)
+
+
+@spec("GRP-02")
+@pytest.mark.parametrize("quota", [STATIC, NOTHING, PART, ZERO_PART], ids=str)
+def test_a_quota_that_is_set_is_told_until_it_is_taken_back(quota):
+    one = accountant()
+    assert one.quotas() == {}
+    assert one.set_quota("A.b", quota, T0) is None
+    assert one.quotas() == {"a.b": quota}
+    assert one.set_quota("a.b", None, T0) == quota
+    assert one.quotas() == {}
+    assert one.set_quota("a.b", None, T0) is None
+
+
+@spec("GRP-02")
+def test_a_quota_of_a_group_that_is_gone_can_only_be_taken_back():
+    one = accountant()
+    one.set_quota("c", STATIC, T0)
+    one.configure(Factors(), HOUR, GroupTree.of(GroupConfig(names=("a",), quota={"a": 10})), T0)
+    with pytest.raises(ValueError, match=r"no accounting group 'c' in GROUP_NAMES; known: a$"):
+        one.set_quota("c", PART, T0)
+    assert one.set_quota("c", None, T0) == STATIC
+    with pytest.raises(ValueError, match="no accounting group 'c'"):
+        one.set_quota("c", None, T0)
+
+
+@pytest.mark.parametrize("count", [0, 10, 11])
+def test_who_names_no_group_is_told_which_there_are(count):
+    one = accountant(names=tuple(f"g{number:02}" for number in range(count)))
+    with pytest.raises(ValueError, match="known: ") as refused:
+        one.set_quota("x", STATIC, T0)
+    names = [f"g{number:02}" for number in range(min(count, 10))]
+    assert str(refused.value).endswith("known: " + (", ".join(names) or "none") + (" and 1 more" if count > 10 else ""))
+
+
+def test_a_quota_that_makes_no_sense_changes_nothing():
+    one = accountant()
+    with pytest.raises(ValueError, match="all of the pool"):
+        one.set_quota(one.records.tree.root.name, STATIC, T0)
+    with pytest.raises(ValueError):
+        one.set_quota("a", QuotaSetting(-3.0, False), T0)
+    assert one.quotas() == {}
