@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgpack
 
 from shared.classad.ad import ClassAd
-from shared.classad.cells import TEXT_CODE, Cell, PackedError, is_known_text, parse_text, read_packed
+from shared.classad.cells import TEXT_CODE, Cell, PackedError, is_known_text, parse_text, read_packed, unpack_flat
 from shared.classad.expr import FOLDED, Expr, fold
 from shared.classad.values import UNDEFINED, Value
 
@@ -41,9 +41,7 @@ class QuickAd:
 
     def __init__(self, packed: bytes) -> None:
         try:
-            values: dict[str, Any] = msgpack.unpackb(
-                packed, ext_hook=_TEXTS, unicode_errors="surrogateescape", max_bin_len=0
-            )
+            values: dict[str, Any] = unpack_flat(packed, _TEXTS, max_bin_len=0)
         except (ValueError, RecursionError, TypeError, msgpack.UnpackException) as fault:
             raise PackedError(f"not a packed ad: {fault}") from fault
         if type(values) is not dict or not set(map(type, values.values())) <= _TYPES:
@@ -122,7 +120,7 @@ def picks(packed: bytes, keys: tuple[str, ...], watched: frozenset[str]) -> tupl
         return quick.cells(keys), quick.has_any(watched)
     try:
         # Texts stay bytes, and expressions become slice(code, text): both are made in C.
-        values: dict[bytes, Any] = msgpack.unpackb(packed, raw=True, ext_hook=slice, max_bin_len=0)
+        values: dict[bytes, Any] = unpack_flat(packed, slice, raw=True, max_bin_len=0)
     except (ValueError, RecursionError, TypeError, msgpack.UnpackException) as fault:
         raise PackedError(f"not a packed ad: {fault}") from fault
     if type(values) is not dict or not set(map(type, values.values())) <= _RAW_TYPES:
