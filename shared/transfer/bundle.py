@@ -25,7 +25,17 @@ from typing import IO, Final, Literal
 
 from shared.transfer.errors import TooLarge, TransferError
 from shared.transfer.extraction import Extraction
-from shared.transfer.members import BLOCK, COUNT_KEY, MAX_MEMBERS, MAX_NAMES, SHA_KEY, Entry, check_link, check_name
+from shared.transfer.members import (
+    BLOCK,
+    COUNT_KEY,
+    MAX_MEMBERS,
+    MAX_NAMES,
+    SHA_KEY,
+    Entry,
+    Source,
+    check_link,
+    check_name,
+)
 
 #: Bytes read and sent at a time.
 CHUNK: Final = 256 * 1024
@@ -35,24 +45,6 @@ SMALL: Final = 32 * 1024
 MOST_LINKS: Final = 40
 #: More files than this are looked at, put in place and removed in a thread.
 FEW: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A file or directory to send, and its name at the other side.
-
-    Symbolic links inside a directory are sent as links if they stay inside it. `path` itself is followed, but only to
-    what lies within `within`; the default is the directory that `name` is relative to (so a job that leaves a link to
-    /etc/shadow as its output is refused). With `follow` it may lead anywhere: for paths that a user named, of files
-    that this process may read on that user's behalf. With `owner`, a uid, a file that has several names (hard links)
-    and belongs to somebody else is refused: its other name may lie anywhere.
-    """
-
-    path: Path
-    name: str
-    follow: bool = False
-    within: Path | None = None
-    owner: int | None = None
 
 
 # Sending

@@ -1,8 +1,9 @@
-"""What a bundle may hold: names, links, and the numbers both sides go by."""
+"""What a bundle is made of and may hold: names, links, and the numbers both sides go by."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 from shared.transfer.errors import TransferError
@@ -21,6 +22,24 @@ INCOMING: Final = ".roost-incoming-"
 
 SHA_KEY: Final = "ROOST.sha256"
 COUNT_KEY: Final = "ROOST.members"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file or directory to send, and its name at the other side.
+
+    Symbolic links inside a directory are sent as links if they stay inside it. `path` itself is followed, but only to
+    what lies within `within`; the default is the directory that `name` is relative to (so a job that leaves a link to
+    /etc/shadow as its output is refused). With `follow` it may lead anywhere: for paths that a user named, of files
+    that this process may read on that user's behalf. With `owner`, a uid, a file that has several names (hard links)
+    and belongs to somebody else is refused: its other name may lie anywhere.
+    """
+
+    path: Path
+    name: str
+    follow: bool = False
+    within: Path | None = None
+    owner: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from shared.classad import ClassAd
-from shared.transfer.bundle import Entry, Source
 from shared.transfer.errors import TransferError
-from shared.transfer.members import check_name
+from shared.transfer.members import Entry, Source, check_name
 
 EXECUTABLE: Final = "condor_exec.exe"
 STDOUT: Final = "_condor_stdout"

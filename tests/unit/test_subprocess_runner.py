@@ -130,6 +130,8 @@ async def test_cancelling_ends_it_whenever_that_comes(tmp_path):
         started.append(pids)
     await eventually(lambda: all(_dead(one.read_text()) for one in started if one.exists() and one.read_text().strip()))
     assert any(one.exists() for one in started)
+    # What was cancelled first is still being started, in a thread.
+    await eventually(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
 async def test_output_comes_as_it_is_printed():
