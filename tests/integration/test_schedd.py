@@ -107,7 +107,7 @@ async def test_ends_that_come_in_one_message_are_one_transaction_and_each_has_it
     write, transactions = pool.schedd.queue._transaction, []
 
     def counted(bulk, *rows):
-        if any("INTO history" in sql for sql, _ in bulk):
+        if any("INTO history" in sql for sql, *_ in bulk):
             transactions.append(bulk)
         write(bulk, *rows)
 
