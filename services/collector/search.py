@@ -251,7 +251,7 @@ class Search:
         most = min(query.limit or PAGE_ADS, PAGE_ADS)
         kind = self._kind(my_type)
         if kind is None:
-            places, more, fits = await self._sorted_few(question, query, wish, most)
+            places, more, fits, unreadable = await self._sorted_few(question, query, wish, most)
         else:
             async with self._turn(kind):
                 await self._catch_up(kind)
@@ -264,8 +264,10 @@ class Search:
                 )
             self.from_columns += 1
             places, more, fits = found
+            unreadable = kind.columns.unreadable()
         page = await self._assembled(query, my_type, [place.key for place in places])
         page.fits = fits
+        page.unreadable += unreadable
         if page.next:  # full of bytes: its last ad is one of the places
             last = SEPARATOR.join(page.next.split(SEPARATOR)[1:])
             page.next = next(place.cursor() for place in places if place.key == last)
@@ -275,20 +277,25 @@ class Search:
 
     async def _sorted_few(
         self, question: Question, query: Query, wish: SortOrder, most: int
-    ) -> tuple[list[Position], bool, int]:
-        """The same by looking at each of a few ads."""
+    ) -> tuple[list[Position], bool, int, int]:
+        """The same by looking at each of a few ads, and how many of them can not be read."""
         places: list[Position] = []
+        unreadable = 0
         wanted = replace(query, projection=frozenset(("name", wish.by)), limit=0, order=None, place=None)
         for group in self._order.groups(query.types, None):
             overlay = overlay_of(group)
             for name, row in list(group.rows.items()):
                 await question.yield_if_due()
-                packed = fitting(wanted, with_attributes(row.packed(), overlay), self._clock.now())
+                try:
+                    packed = fitting(wanted, with_attributes(row.packed(), overlay), self._clock.now())
+                except (BadAd, ValueError):
+                    unreadable += 1
+                    continue
                 if packed is not None:
                     value = {key.lower(): cell for key, cell in unpack(packed).items()}.get(wish.by)
                     places.append(position_of(value, SEPARATOR.join((group.daemon, name))))
         listed, more = sort_page(places, wish, query.place, most)
-        return listed, more, len(places)
+        return listed, more, len(places), unreadable
 
     async def _assembled(
         self, query: Query, my_type: str, keys: Sequence[str], bodies: Sequence[bytes | None] | None = None

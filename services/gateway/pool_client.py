@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import structlog
+
 from shared.backoff import Backoff
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.bus.topology import negotiator_inbox
-from shared.classad import ClassAd
+from shared.classad import ClassAd, PackedError
 from shared.classad.column_page import Sheet, reader
+from shared.cooperative import Yielder
 from shared.daemon.clock import Clock
 from shared.delays import Delay
 from shared.errors import PermanentError, RetryableError, RoostError
@@ -136,8 +139,8 @@ class PoolClient:
             async for page in self.ads(["Scheduler"], projection=["Name", "MyAddress"]):
                 for packed in page:
                     ad = ClassAd.unpack(packed)
-                    name, inbox = ad.eval("Name"), ad.eval("MyAddress")
-                    if isinstance(name, str) and isinstance(inbox, str):
+                    name, inbox = ad.plain_string("Name"), ad.plain_string("MyAddress")
+                    if name and inbox:
                         found.append(Schedd(name, inbox))
             self._schedds = sorted(found, key=lambda s: s.name)
             self._until = self._clock.monotonic() + _SCHEDDS_FOR_S
@@ -183,9 +186,8 @@ class PoolClient:
         async for page in self.ads(["Negotiator"], projection=["Name", "Shard"]):
             for packed in page:
                 ad = ClassAd.unpack(packed)
-                name, shard = ad.eval("Name"), ad.eval("Shard")
-                if isinstance(name, str):
-                    found.setdefault(shard if isinstance(shard, str) else "", set()).add(name)
+                if name := ad.plain_string("Name"):
+                    found.setdefault(ad.plain_string("Shard"), set()).add(name)
         return sorted((Negotiator(shard, frozenset(names)) for shard, names in found.items()), key=lambda n: n.name)
 
     async def negotiator(self, name: str = "") -> Negotiator:
@@ -229,6 +231,25 @@ class PoolClient:
         )
         async for page in self.pages(question):
             yield page.ads
+
+    async def read_ads(
+        self, types: Sequence[str], *, constraint: str = "", projection: Sequence[str] = (), limit: int = 0
+    ) -> list[ClassAd]:
+        """All of these ads, read in turns of the loop. What a daemon of another kind of release sent, or somebody who
+        means harm, keeps nobody from the others: an ad that can not be read is left out, and the log says so."""
+        found: list[ClassAd] = []
+        turn = Yielder()
+        async for page in self.ads(types, constraint=constraint, projection=projection, limit=limit):
+            for packed in page:
+                try:
+                    ad = ClassAd.unpack(packed)
+                    ad.table()
+                except PackedError as fault:
+                    structlog.stdlib.get_logger().warning("ad_left_out", types=list(types), reason=str(fault)[:300])
+                    continue
+                found.append(ad)
+                await turn.yield_if_due()
+        return found
 
     def pages(self, question: QueryAds) -> AsyncIterator[AdPage]:
         """The collector's answers, until `question.limit` (0: all)."""

@@ -88,19 +88,13 @@ class PoolHealth(SharesAnswers):
         counts = await self._pool.ask(COLLECTOR, CountAds(my_type="Machine", constraint=FIRST_SLOT), AdCounts)
         gateway = CommandTarget("GATEWAY", self._own.partition(".")[2], self._own)
         times = {
-            ad.eval_string("MyAddress") or "": {"heard": _seconds(ad, _HEARD), "began": _seconds(ad, _BEGAN)}
-            for ad in ads
+            ad.plain_string("MyAddress"): {"heard": _seconds(ad, _HEARD), "began": _seconds(ad, _BEGAN)} for ad in ads
         }
         return [*read(ads), gateway], times, sum(counts.counts)
 
     async def _ads(self, types: Sequence[str], constraint: str, limit: int) -> list[ClassAd]:
-        return [
-            ClassAd.unpack(packed)
-            async for page in self._pool.ads(
-                types, constraint=constraint, projection=(*PROJECTION, _HEARD, _BEGAN), limit=limit
-            )
-            for packed in page
-        ]
+        names = (*PROJECTION, _HEARD, _BEGAN)
+        return await self._pool.read_ads(types, constraint=constraint, projection=names, limit=limit)
 
     async def _ask(self, target: CommandTarget, served: bool, room: asyncio.Semaphore) -> dict[str, Any]:
         told: dict[str, Any] = {"subsystem": target.subsystem, "name": target.name, "off": target.off, "silent": ""}

@@ -145,6 +145,12 @@ class ClassAd(MutableMapping[str, Any]):
         value = self.eval(name)
         return value if isinstance(value, str) else ""
 
+    def plain_string(self, name: str) -> str:
+        """The string that `name` is as it stands, for names and addresses of daemons: "" for an expression, which is
+        not even read."""
+        entry = self.table().get(fold(name))
+        return entry[1] if entry is not None and isinstance(entry[1], str) else ""
+
     def cells(self) -> Iterator[tuple[str, Cell]]:
         """(name, cell) of every own attribute, in the order of assignment, texts parsed."""
         entries = list(self.table().values())

@@ -42,6 +42,16 @@ def unpack(packed: bytes) -> Attributes:
     return attributes
 
 
+def check_readable(packed: bytes) -> None:
+    """Raises BadAd where `unpack` would, in half the time: texts stay bytes."""
+    try:
+        found = unpack_flat(packed, slice, raw=True, max_bin_len=0)
+    except Exception as error:
+        raise BadAd(f"not a packed ad: {type(error).__name__} {error}") from error
+    if not isinstance(found, dict):
+        raise BadAd(f"not a packed ad: {type(found).__name__} where a map of attributes belongs")
+
+
 def pack(attributes: Attributes) -> bytes:
     packed: bytes = msgpack.packb(attributes, unicode_errors="surrogateescape")
     return packed

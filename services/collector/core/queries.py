@@ -19,7 +19,7 @@ from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
 from shared.classad.match import is_true
 from shared.classad.references import closure, references
-from shared.daemon.ad_rows import BadAd, pack, pack_one, unpack, with_attributes
+from shared.daemon.ad_rows import BadAd, check_readable, pack, pack_one, unpack, with_attributes
 from shared.daemon.ad_table import AdTable, Group
 
 PAGE_BYTES = 4 << 20
@@ -268,6 +268,7 @@ def projected(query: Query, packed: bytes) -> bytes:
     """The attributes that are asked for, with those that these need to have their values. Raises BadAd."""
     if query.projection:
         return pack(chosen(query.projection, unpack(packed)))
+    check_readable(packed)  # who asks could not read the others either
     return packed
 
 

@@ -67,9 +67,9 @@ def read(ads: Iterable[ClassAd]) -> list[CommandTarget]:
     is passed over."""
     found: dict[str, CommandTarget] = {}
     for ad in ads:
-        my_type, name, inbox = (_text(ad, attribute) for attribute in ("MyType", "Name", "MyAddress"))
+        my_type, name, inbox = (ad.plain_string(attribute) for attribute in ("MyType", "Name", "MyAddress"))
         if my_type == OFF:
-            subsystem, daemon = _text(ad, "Subsystem").upper(), _text(ad, "DaemonName")
+            subsystem, daemon = ad.plain_string("Subsystem").upper(), ad.plain_string("DaemonName")
             begins = f"{subsystem.lower()}.off."
         else:
             subsystem = next((s for s, kind in MY_TYPES.items() if kind == my_type), "")
@@ -78,7 +78,7 @@ def read(ads: Iterable[ClassAd]) -> list[CommandTarget]:
         if subsystem not in MY_TYPES or not daemon or not inbox.startswith(begins):
             continue
         target = found.setdefault(inbox, CommandTarget(subsystem, daemon, inbox, off=my_type == OFF))
-        if machine := _text(ad, "Machine"):
+        if machine := ad.plain_string("Machine"):
             target.aliases.add(machine)
         if subsystem == "STARTD" and name:
             target.slots.append(name)
@@ -158,8 +158,3 @@ def _slots(target: CommandTarget, word: str) -> list[str]:
     """Its slots of that name."""
     plain = word.casefold()
     return [slot for slot in target.slots if slot.casefold() == plain]
-
-
-def _text(ad: ClassAd, attribute: str) -> str:
-    value = ad.eval(attribute)
-    return value if isinstance(value, str) else ""

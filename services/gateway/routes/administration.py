@@ -139,7 +139,7 @@ class DaemonCommands:
             return addressed(kinds, asked.names), False
         known.append(CommandTarget("GATEWAY", self.own.partition(".")[2], self.own))
         if asked.constraint:
-            fit = read(await self._ads(kinds, asked.constraint))
+            fit = await asyncio.to_thread(read, await self._ads(kinds, asked.constraint))
             inboxes = {target.inbox for target in fit}
             known = [target for target in known if target.inbox in inboxes]
             slots = [slot for target in fit for slot in target.slots]
@@ -172,15 +172,11 @@ class DaemonCommands:
         return [target for target in others if served.get(target.inbox)]
 
     async def _known(self) -> list[CommandTarget]:
-        return read(await self._ads((), ""))
+        return await asyncio.to_thread(read, await self._ads((), ""))
 
     async def _ads(self, subsystems: Sequence[str], constraint: str) -> list[ClassAd]:
         types = [MY_TYPES[one] for one in subsystems or MY_TYPES if one in MY_TYPES]
-        return [
-            ClassAd.unpack(packed)
-            async for page in self.pool.ads([*types, OFF], constraint=constraint, projection=PROJECTION)
-            for packed in page
-        ]
+        return await self.pool.read_ads([*types, OFF], constraint=constraint, projection=PROJECTION)
 
     async def send(
         self,

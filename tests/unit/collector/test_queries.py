@@ -1,5 +1,6 @@
 """What queries answer, a page at a time."""
 
+import msgpack
 import pytest
 
 from services.collector.core.acceptance import AbsentAd
@@ -155,7 +156,18 @@ def test_bytes_that_are_no_ad_are_left_out_and_counted(pool):
     pool.apply(
         AdUpdate(my_type="Machine", daemon="startd@z", start_time=1, sequence=1, names=["bad"], ads=[b"\xde\x00"]), 1
     )
-    page = ask(pool, constraint="true")
+    for question in ({"constraint": "true"}, {"projection": ["Name"]}, {}):
+        page = ask(pool, **question)
+        assert (len(page.ads), page.unreadable) == (4, 1)
+
+
+@pytest.mark.parametrize("value", [[0] * 100, {"a": {}}, b"bytes"], ids=["list", "map", "bytes"])
+def test_an_ad_that_nobody_else_could_read_is_left_out_too(pool, value):
+    packed = msgpack.packb({"Name": "bad", "Much": value})
+    pool.apply(AdUpdate(my_type="Machine", daemon="startd@z", start_time=1, sequence=1, names=["bad"], ads=[packed]), 1)
+    with pytest.raises(ValueError):
+        ClassAd.unpack(packed).table()
+    page = ask(pool)
     assert (len(page.ads), page.unreadable) == (4, 1)
 
 

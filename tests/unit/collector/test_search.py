@@ -215,6 +215,17 @@ async def test_ad_that_is_none_is_left_out_and_told():
     assert len(page.ads) == 400
 
 
+async def test_of_few_in_order_one_that_is_none_is_left_out_and_told():
+    table = pool(ads=40)
+    packed = b"\x82\xa4Name\xa1x\xa1a\x91\x01"  # a list, which no ad has
+    table.apply(
+        AdUpdate(my_type="Machine", daemon="startd@x", start_time=7, sequence=1, names=["x"], ads=[packed]), 4000.0
+    )
+    search, _ = searching(table)
+    page = await search.answer(read(["Machine"], "", ["Name"], 0, "", absent=False, order="Name"))
+    assert (len(page.ads), page.unreadable, page.fits) == (40, 1, 40)
+
+
 @pytest.mark.parametrize("ads", [400, 40])
 @pytest.mark.parametrize("constraint", ["", "Cpus > 2", "LastHeardFrom > 10 && Cpus == 4", "false"])
 async def test_totals_are_those_of_the_ads(constraint, ads):

@@ -7,7 +7,7 @@ import pytest
 from services.gateway.pool_client import AmbiguousDaemon, Negotiator, NoSuchDaemon, PoolClient
 from shared.bus.api import CallTimeout, Reject, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
-from shared.classad import ClassAd
+from shared.classad import ClassAd, parse_expr
 from shared.daemon.clock import SystemClock
 from shared.errors import RetryableError
 from shared.messages.ads import AdPage, QueryAds
@@ -287,3 +287,18 @@ async def test_where_no_schedd_is_known_nobody_says_that_there_is_no_such_job(as
     assert (told.value.code, told.value.retryable) == ("unavailable", True)
     with pytest.raises(NoSuchDaemon):
         await ask.view.who_knows(["1"], "ap")
+
+
+async def test_an_ad_that_can_not_be_read_keeps_nobody_from_the_others(monkeypatch):
+    client = PoolClient(None, Time())
+
+    async def ads(types, *, constraint="", projection=(), limit=0):
+        yield [ClassAd({"Name": "a"}).pack(), b"\x81\xa1a\x91\x01", ClassAd({"Name": "b"}).pack()]
+
+    monkeypatch.setattr(client, "ads", ads)
+    assert [ad.plain_string("Name") for ad in await client.read_ads(["Machine"])] == ["a", "b"]
+
+
+def test_a_name_is_what_stands_there_and_no_expression():
+    ad = ClassAd({"Name": "a", "MyAddress": parse_expr('strcat("startd.", "x")'), "Cpus": 1})
+    assert [ad.plain_string(name) for name in ("NAME", "MyAddress", "Cpus", "Lacks")] == ["a", "", "", ""]
