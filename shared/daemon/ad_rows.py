@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from shared.classad.cells import MOST_ATTRIBUTES, unpack_flat
+from shared.classad.cells import MOST_ATTRIBUTES, TEXT_CODE, unpack_flat
 from shared.compression import AdCompressor, is_compressed
 
 #: An ad's own lifetime in seconds, instead of CLASSAD_LIFETIME.
@@ -34,11 +34,14 @@ class BadAd(ValueError):
 def unpack(packed: bytes) -> Attributes:
     """Attributes by name as they stand in the packed form. Raises BadAd."""
     try:
-        attributes = unpack_flat(packed)
+        attributes = unpack_flat(packed, max_bin_len=0)
     except Exception as error:
         raise BadAd(f"not a packed ad: {type(error).__name__} {error}") from error
     if not isinstance(attributes, dict):
         raise BadAd(f"not a packed ad: {type(attributes).__name__} where a map of attributes belongs")
+    for value in attributes.values():
+        if value.__class__ is msgpack.ExtType and value.code != TEXT_CODE:
+            raise BadAd(f"not a packed ad: an attribute has the unknown extension type {value.code}")
     return attributes
 
 
@@ -50,6 +53,9 @@ def check_readable(packed: bytes) -> None:
         raise BadAd(f"not a packed ad: {type(error).__name__} {error}") from error
     if not isinstance(found, dict):
         raise BadAd(f"not a packed ad: {type(found).__name__} where a map of attributes belongs")
+    for value in found.values():
+        if value.__class__ is slice and value.start != TEXT_CODE:
+            raise BadAd(f"not a packed ad: an attribute has the unknown extension type {value.start}")
 
 
 def pack(attributes: Attributes) -> bytes:

@@ -161,13 +161,17 @@ def test_bytes_that_are_no_ad_are_left_out_and_counted(pool):
         assert (len(page.ads), page.unreadable) == (4, 1)
 
 
-@pytest.mark.parametrize("value", [[0] * 100, {"a": {}}, b"bytes"], ids=["list", "map", "bytes"])
-def test_an_ad_that_nobody_else_could_read_is_left_out_too(pool, value):
+ODD = {"list": [0] * 100, "map": {"a": {}}, "bytes": b"bytes", "extension": msgpack.ExtType(77, b"x")}
+
+
+@pytest.mark.parametrize("projection", [[], ["Much"]], ids=["whole", "projected"])
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_an_ad_that_nobody_else_could_read_is_left_out_too(pool, value, projection):
     packed = msgpack.packb({"Name": "bad", "Much": value})
     pool.apply(AdUpdate(my_type="Machine", daemon="startd@z", start_time=1, sequence=1, names=["bad"], ads=[packed]), 1)
     with pytest.raises(ValueError):
         ClassAd.unpack(packed).table()
-    page = ask(pool)
+    page = ask(pool, projection=projection)
     assert (len(page.ads), page.unreadable) == (4, 1)
 
 
