@@ -4,7 +4,7 @@ writes back what changed; safe to run again. Who runs this may get, create and r
 Each directory of prepare's is a Secret of the same name, behind SECRET_PREFIX. A file's path is its key there, with
 ".." in place of "/", as a key has no slash.
 
-Environment: SECRET_PREFIX, and what prepare reads. It stands on the standard library alone, and speaks to the
+Environment: SECRET_PREFIX, and what prepare reads. It speaks to the
 API server by the account of its pod.
 """
 

@@ -288,7 +288,7 @@ class Search:
                 await question.yield_if_due()
                 try:
                     packed = fitting(wanted, with_attributes(row.packed(), overlay), self._clock.now())
-                except (BadAd, ValueError):
+                except ValueError:  # also BadAd
                     unreadable += 1
                     continue
                 if packed is not None:

@@ -41,7 +41,7 @@ class QuickAd:
 
     def __init__(self, packed: bytes) -> None:
         try:
-            values: dict[str, Any] = unpack_flat(packed, _TEXTS, max_bin_len=0)
+            values: dict[str, Any] = unpack_flat(packed, _TEXTS)
         except (ValueError, RecursionError, TypeError, msgpack.UnpackException) as fault:
             raise PackedError(f"not a packed ad: {fault}") from fault
         if type(values) is not dict or not set(map(type, values.values())) <= _TYPES:
@@ -120,7 +120,7 @@ def picks(packed: bytes, keys: tuple[str, ...], watched: frozenset[str]) -> tupl
         return quick.cells(keys), quick.has_any(watched)
     try:
         # Texts stay bytes, and expressions become slice(code, text): both are made in C.
-        values: dict[bytes, Any] = unpack_flat(packed, slice, raw=True, max_bin_len=0)
+        values: dict[bytes, Any] = unpack_flat(packed, slice, raw=True)
     except (ValueError, RecursionError, TypeError, msgpack.UnpackException) as fault:
         raise PackedError(f"not a packed ad: {fault}") from fault
     if type(values) is not dict or not set(map(type, values.values())) <= _RAW_TYPES:

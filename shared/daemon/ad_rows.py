@@ -33,29 +33,26 @@ class BadAd(ValueError):
 
 def unpack(packed: bytes) -> Attributes:
     """Attributes by name as they stand in the packed form. Raises BadAd."""
-    try:
-        attributes = unpack_flat(packed, max_bin_len=0)
-    except Exception as error:
-        raise BadAd(f"not a packed ad: {type(error).__name__} {error}") from error
-    if not isinstance(attributes, dict):
-        raise BadAd(f"not a packed ad: {type(attributes).__name__} where a map of attributes belongs")
-    for value in attributes.values():
-        if value.__class__ is msgpack.ExtType and value.code != TEXT_CODE:
-            raise BadAd(f"not a packed ad: an attribute has the unknown extension type {value.code}")
-    return attributes
+    return _flat(packed, msgpack.ExtType, "code")
 
 
 def check_readable(packed: bytes) -> None:
-    """Raises BadAd where `unpack` would, in half the time: texts stay bytes."""
+    """Raises BadAd where `unpack` would, in half the time: texts stay bytes, expressions become slice(code, text)."""
+    _flat(packed, slice, "start", raw=True)
+
+
+def _flat(packed: bytes, extension: type, code: str, **options: Any) -> dict[Any, Any]:
+    """The map, with what `extension` makes of expressions; `code` is the attribute with their code."""
     try:
-        found = unpack_flat(packed, slice, raw=True, max_bin_len=0)
+        found = unpack_flat(packed, extension, **options)
     except Exception as error:
         raise BadAd(f"not a packed ad: {type(error).__name__} {error}") from error
     if not isinstance(found, dict):
         raise BadAd(f"not a packed ad: {type(found).__name__} where a map of attributes belongs")
     for value in found.values():
-        if value.__class__ is slice and value.start != TEXT_CODE:
-            raise BadAd(f"not a packed ad: an attribute has the unknown extension type {value.start}")
+        if value.__class__ is extension and getattr(value, code) != TEXT_CODE:
+            raise BadAd(f"not a packed ad: an attribute has the unknown extension type {getattr(value, code)}")
+    return found
 
 
 def pack(attributes: Attributes) -> bytes:

@@ -8,7 +8,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from services.startd.core.run.failures import Fault, Health, RunFailed
@@ -136,7 +135,7 @@ class EngineHealth:
     def _remember(self) -> None:
         if path_of(self._engine.address):
             with contextlib.suppress(OSError):
-                Path(self._host.folder, _USED).write_text(self._engine.address)
+                (self._host.folder / _USED).write_text(self._engine.address)
 
     # ---------------------------------------------------------------- what is learned of it meanwhile
 
