@@ -51,13 +51,28 @@ app.kubernetes.io/component: {{ .role }}
 {{- toYaml (mergeOverwrite (deepCopy .all) $own) -}}
 {{- end }}
 
-{{- define "roost.pod-security" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile: { type: RuntimeDefault }
+{{/* What all pods have in common: dict "root" $ "user" its number, "placed" the values that say on which nodes ($.Values unless
+given), "token" whether it may ask Kubernetes (not, unless given). */}}
+{{- define "roost.pod" -}}
+{{- $placed := .placed | default .root.Values -}}
+automountServiceAccountToken: {{ .token | default false }}
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .user }}
+  runAsGroup: {{ .user }}
+  fsGroup: {{ .user }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: { type: RuntimeDefault }
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $placed.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $placed.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "roost.container-security" -}}
@@ -181,4 +196,26 @@ prometheus.io/path: /metrics
 {{/* Where a daemon keeps what is its own, in its volume. */}}
 {{- define "roost.spool" -}}
 /var/lib/roost/volume/spool
+{{- end }}
+
+{{/* The volume of each pod of a StatefulSet: dict "root" $ "name" … "size" …. */}}
+{{- define "roost.volume-claim" -}}
+volumeClaimTemplates:
+  - metadata:
+      name: {{ .name }}
+      labels:
+        app.kubernetes.io/instance: {{ .root.Release.Name }}
+    spec:
+      accessModes: [ReadWriteOnce]
+      {{- with .root.Values.persistence.storageClass }}
+      storageClassName: {{ . }}
+      {{- end }}
+      resources: { requests: { storage: {{ .size }} } }
+{{- end }}
+
+{{/* Made before all else, at an install and at each upgrade, and taken away when done; the lowest weight first. */}}
+{{- define "roost.hook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
