@@ -13,7 +13,6 @@ import json
 import os
 import ssl
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import prepare
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
 
 from shared.bus.definitions import ADMINISTRATOR
 from shared.state import acl
@@ -34,6 +34,21 @@ PASSING = ("lock", ".new")
 #: How often the API server is asked again when it does not answer or is busy, and how long it may take.
 TRIES, TIMEOUT_S = 10, 10.0
 Files = dict[str, bytes]
+
+
+class Refused(OSError):
+    """The API server answered, and did not do it. `status` is HTTP's."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"{status} {said}")
+        self.status = status
+
+
+def _passing(error: BaseException) -> bool:
+    """Whether the API server may answer otherwise in a while."""
+    if isinstance(error, Refused):
+        return error.status in (429, 500, 502, 503, 504)
+    return isinstance(error, OSError)
 
 
 def key_of(path: Path) -> str:
@@ -93,8 +108,8 @@ class Api:
         """None: there is none of this name."""
         try:
             return self._ask("GET", f"/{name}")
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
+        except Refused as error:
+            if error.status == 404:
                 return None
             raise
 
@@ -114,6 +129,12 @@ class Api:
         }
         self._ask("POST", "", body) if before is None else self._ask("PUT", f"/{name}", body)
 
+    @retry(
+        retry=retry_if_exception(_passing),
+        stop=stop_after_attempt(TRIES),
+        wait=wait_exponential(0.25, max=8.0),
+        reraise=True,
+    )
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         request = urllib.request.Request(
             f"{self.url}/api/v1/namespaces/{self.namespace}/secrets{path}",
@@ -121,18 +142,12 @@ class Api:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
-        for left in reversed(range(TRIES)):
-            try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self.context) as answer:
-                    return dict(json.load(answer))
-            except urllib.error.HTTPError as error:
-                if error.code not in (429, 500, 502, 503, 504) or not left:
-                    raise
-            except OSError:
-                if not left:
-                    raise
-            time.sleep(min(8.0, 0.25 * 2 ** (TRIES - left)))
-        raise AssertionError("the last try returns or raises")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self.context) as answer:
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Refused(error.code, f"{error.reason} {error.read(2000).decode(errors='replace')}") from None
 
 
 def unpacked(secret: dict[str, Any] | None) -> Files:
@@ -162,8 +177,7 @@ def main() -> None:
     try:
         written = run(Api.of_pod(labels), prefix)
     except (OSError, ValueError) as error:
-        said = error.read(2000).decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else ""
-        sys.exit(f"prepare: the Secrets of Kubernetes: {error} {said}".rstrip())
+        sys.exit(f"prepare: the Secrets of Kubernetes: {error}".rstrip())
     sys.stdout.write(f"{len(written)} Secrets written: {' '.join(written) or 'all were there'}\n")
 
 

@@ -1,7 +1,6 @@
 """prepare's files as Secrets of Kubernetes."""
 
 import base64
-import urllib.error
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def run(directory: Path, monkeypatch, server: KubernetesApi, **environment: str)
     """One run in a pod of its own; returns what it wrote."""
     directory.mkdir()
     module = load_for_kubernetes(directory, monkeypatch, **(ENVIRONMENT | environment))
-    monkeypatch.setattr(module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(module.Api._ask.retry, "sleep", lambda _: None)
     api = module.Api(f"http://127.0.0.1:{server.port}", NAMESPACE, TOKEN, labels={"a": "b"})
     return module.run(api, PREFIX)
 
@@ -82,7 +81,7 @@ def test_a_busy_server_is_asked_again(tmp_path, monkeypatch, server, status):
 
 def test_who_may_not_is_told_and_nothing_is_written(tmp_path, monkeypatch, server):
     server.refuse = [403]
-    with pytest.raises(urllib.error.HTTPError, match="403"):
+    with pytest.raises(OSError, match="403"):
         run(tmp_path / "first", monkeypatch, server)
     assert server.secrets == {}
 
@@ -97,7 +96,7 @@ def test_a_change_of_somebody_else_is_not_overwritten(tmp_path, monkeypatch, ser
         return answer(method, name, body)
 
     monkeypatch.setattr(server, "answer", changed_meanwhile)
-    with pytest.raises(urllib.error.HTTPError, match="409"):
+    with pytest.raises(OSError, match="409"):
         run(tmp_path / "second", monkeypatch, server)
 
 
