@@ -200,7 +200,10 @@ class Kubelet:
         assert mine["readOnlyRootFilesystem"]
         assert not mine["allowPrivilegeEscalation"]
         limits = one["resources"]["limits"]
-        container = self.engine.client.containers.create(
+        endpoint = self.engine.client.api.create_endpoint_config(
+            aliases=self._names(pod, template), ipv4_address=self.address_of(pod)
+        )
+        return self.engine.client.containers.create(
             self.engine.image(one["image"]) if not one["image"].startswith("roost/") else one["image"],
             entrypoint=one["command"],
             command=one.get("args", []),
@@ -219,13 +222,10 @@ class Kubelet:
             restart_policy={"Name": "no" if spec.get("restartPolicy") == "Never" else "on-failure"}
             if "restartPolicy" in spec
             else {"Name": "always"},
+            network=self.name,
+            networking_config={self.name: endpoint},
             detach=True,
         )
-        bridge = self.engine.client.networks.get("bridge")
-        with contextlib.suppress(Exception):
-            bridge.disconnect(container)
-        self.network.connect(container, aliases=self._names(pod, template), ipv4_address=self.address_of(pod))
-        return container
 
     def address_of(self, pod: str) -> str | None:
         """A pod that a Service of its own selects has the address that this would have in a cluster, for ever."""
