@@ -144,6 +144,10 @@ class AsyncClient:
         """One job, "12.3", to be asked and acted on: see AsyncJob. Nothing is asked yet."""
         return AsyncJob(self, job_id, schedd)
 
+    async def pools(self) -> list[dict[str, Any]]:
+        """This pool, which has no name here, and those that its gateway is told to ask, a line each: GET /v1/pools."""
+        return list((await self._json("GET", "/v1/pools"))["pools"])
+
     async def hads(self) -> list[dict[str, Any]]:
         """How each HAD stands: shared.messages.had.HadStanding, and `silent`: why one does not answer."""
         return list((await self._json("GET", "/v1/had"))["hads"])

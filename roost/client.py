@@ -135,6 +135,10 @@ class Client:
         """One job, "12.3", to be asked and acted on: see Job. Nothing is asked yet."""
         return Job(self, job_id, schedd)
 
+    def pools(self) -> list[dict[str, Any]]:
+        """This pool, which has no name here, and those that its gateway is told to ask, a line each: GET /v1/pools."""
+        return list((self._json("GET", "/v1/pools"))["pools"])
+
     def hads(self) -> list[dict[str, Any]]:
         """How each HAD stands: shared.messages.had.HadStanding, and `silent`: why one does not answer."""
         return list((self._json("GET", "/v1/had"))["hads"])

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status", "slots and daemons of the pool"),
     "top": ("top", "the pool in a terminal, live"),
     "doctor": ("doctor", "whether the pool is well, and what to do where it is not"),
+    "pools": ("pools", "this pool and others beside it, a line each"),
     "had": ("had", "who leads, and how the daemons that choose the active negotiator stand"),
     "userprio": ("userprio", "users' priorities and usage"),
     "vacate": ("machines", "end the claims of slots"),
@@ -89,7 +90,7 @@ TOPICS: dict[str, tuple[str, str]] = {
         "transfer-data store-cred",
     ),
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
-    "pool": ("what is in the pool", "status stats top doctor had userprio who ping dashboard events"),
+    "pool": ("what is in the pool", "status pools stats top doctor had userprio who ping dashboard events"),
     "machines": ("machines and daemons", "setup vacate drain undrain off on reconfig restart update-machine-ad power"),
     "administration": (
         "configuration, access, what went wrong",

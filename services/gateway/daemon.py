@@ -35,10 +35,12 @@ from services.gateway.dashboard import Dashboard
 from services.gateway.events import EventStream, JournalBackfill
 from services.gateway.local_socket import LocalSocket
 from services.gateway.metrics import Metrics, RequestCounts
+from services.gateway.other_pools import OtherPools
 from services.gateway.pool_client import PoolClient
 from services.gateway.routes.context import RouteContext
 from shared.bus.api import Exchange
 from shared.config.knobs import GatewaySettings
+from shared.config.pool_names import pool_names
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.orders import handle_order
@@ -47,6 +49,7 @@ from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
 from shared.server_tls import ServerCertificate, own_names
 from shared.stored_versions import TOKENS
+from shared.tls import ClientTls
 from shared.transfer.connections import KeptConnections
 from shared.transfer.tls import TransferTls
 from shared.user_names import user_of
@@ -282,6 +285,12 @@ class Gateway(Daemon):
             f"gateway.{context.name}",
             self.dashboard,
             self.attention,
+            OtherPools(
+                pool_names(context.config, "ROOST_GATEWAY_POOLS", settings.roost_gateway_pools),
+                Path(settings.roost_gateway_pools_directory),
+                ClientTls.of(settings),
+                context.clock,
+            ),
             self.counts,
             TransferTls.of(settings),
         )

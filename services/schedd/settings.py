@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from services.schedd.core.flocking import POOL_NAME, Flocking
+from services.schedd.core.flocking import Flocking
 from services.schedd.core.machine_attributes import MachineAttributes
 from services.schedd.core.policies import SystemPolicy, SystemRule
 from services.schedd.core.rights import Rights
@@ -20,6 +20,7 @@ from shared.config import Config, ConfigError, Problem
 from shared.config.evaluate import parse_whole
 from shared.config.knobs import ScheddSettings
 from shared.config.knobs.base import to_list
+from shared.config.pool_names import pool_names
 from shared.files import beside
 from shared.job_log import TEXT, Form, parse_form
 from shared.users import whole
@@ -248,13 +249,8 @@ def _users(names: Iterable[str], uid_domain: str) -> tuple[str, ...]:
 
 
 def _flocking(config: Config, knobs: ScheddSettings) -> Flocking:
-    names = tuple(dict.fromkeys(knobs.flock_to))
-    for name in names:
-        if not POOL_NAME.fullmatch(name):
-            place, mend = config.origin("FLOCK_TO"), "name a pool by letters, digits, '.', '-' and '_'"
-            raise ConfigError([Problem(f"FLOCK_TO = {name[:100]}: that is no name of a pool", place, mend)])
     return Flocking(
-        pools=names,
+        pools=pool_names(config, "FLOCK_TO", knobs.flock_to),
         least=knobs.min_flock_level,
         step=knobs.flock_increment,
         after_s=knobs.roost_schedd_flock_after,

@@ -19,7 +19,13 @@ from tests.waiting import PATIENCE_S, wait_until
 def pool(tmp_path_factory):
     # Without limits, which are tried in test_gateway_limits.py: here one user and one address ask very often.
     none = {"ROOST_GATEWAY_RATE": "0", "ROOST_GATEWAY_ANONYMOUS_RATE": "0", "ROOST_GATEWAY_FAILED_LOGIN_RATE": "0"}
-    inside = InsidePool(tmp_path_factory.mktemp("pool"), **none)
+    pools = tmp_path_factory.mktemp("pools")
+    shown = {"ROOST_GATEWAY_POOLS": "itself.example.org, away.example.org", "ROOST_GATEWAY_POOLS_DIRECTORY": str(pools)}
+    inside = InsidePool(tmp_path_factory.mktemp("pool"), **none, **shown)
+    for name, url in (("itself", inside.url), ("away", "https://127.0.0.1:9")):
+        (pools / f"{name}.example.org").mkdir()
+        (pools / f"{name}.example.org" / "url").write_text(url)
+        (pools / f"{name}.example.org" / "token").write_text(token(inside, "READ"))
     yield inside
     inside.close()
 
@@ -686,3 +692,16 @@ def test_no_answer_waits_until_its_head_is_acknowledged(pool):
     with pool.client() as client:
         client.whoami()
         assert pool.run(delays()) == {False}
+
+
+def test_other_pools_stand_beside_this_one(pool):
+    with pool.client() as client:
+        own, itself, away = client.pools()
+    assert (own["name"], itself["name"], away["name"]) == ("", "itself.example.org", "away.example.org")
+    assert (own["error"], itself["error"]) == ("", "")
+    assert own["cpus"] == itself["cpus"] > 0
+    assert own["version"] == itself["version"] != ""
+    assert "127.0.0.1:9" in away["error"]
+    assert away["cpus"] is None
+    # What the token of here may not see is nothing that all who look get to see.
+    assert is_error(pool.ask("GET", "/v1/pools", token=None), 401)

@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from services.gateway.auth import scitokens as gateway_scitokens
 from services.gateway.core import scitokens
-from services.gateway.core.scitokens import AGAIN_S, MOST_DOCUMENT, MOST_KEYS, Fetched, Issuer, step
+from services.gateway.core.scitokens import AGAIN_S, MOST_KEYS, Fetched, Issuer, step
+from services.gateway.fetch import MOST_BYTES
 from shared.errors import RetryableError
 from shared.idtokens import TokenTrouble
 from shared.tls import ClientTls
@@ -43,8 +44,8 @@ async def test_a_document_that_never_ends_is_not_read(issuer, gate):
         return answer
 
     issuer.answers["/keys"] = endless
-    assert f"more than {MOST_DOCUMENT} bytes" in await broken(issuer, gate)
-    assert sum(sent) < 64 * MOST_DOCUMENT
+    assert f"more than {MOST_BYTES} bytes" in await broken(issuer, gate)
+    assert sum(sent) < 64 * MOST_BYTES
 
 
 async def test_a_set_of_too_many_keys_is_not_taken(issuer, gate):

@@ -13,6 +13,7 @@ from typing import Any, Final
 import aiohttp
 import structlog
 
+from services.gateway import fetch
 from services.gateway.auth.idtokens import LEVELS
 from services.gateway.core import scitokens
 from services.gateway.core.authorization import ID_DIGITS, Identity, digest
@@ -145,35 +146,12 @@ class SciTokens:
     async def _ask(self, issuer: Issuer) -> tuple[Key, ...]:
         """Raises aiohttp.ClientError, OSError, ValueError, TlsTrouble."""
         tls = True if issuer.is_plain else await asyncio.to_thread(self._tls.context)
-        connector = aiohttp.TCPConnector(ssl=tls, limit=1)
-        # No redirects, cookies or proxies: an issuer is asked where it is named, and nobody else.
-        async with aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-        ) as session:
+        async with fetch.session(tls) as session:
             first, second = scitokens.discovery(issuer)
-            document = await _get(session, first, or_none=True)
+            document = await fetch.get(session, first, or_none=True)
             if document is None:
-                document = await _get(session, second)
+                document = await fetch.get(session, second)
             assert document is not None
-            published = await _get(session, scitokens.keys_url(document, issuer))
+            published = await fetch.get(session, scitokens.keys_url(document, issuer))
             assert published is not None
             return scitokens.keys(published)
-
-
-async def _get(session: aiohttp.ClientSession, url: str, *, or_none: bool = False) -> bytes | None:
-    """A document. or_none: None where there is no such one."""
-    async with session.get(url, allow_redirects=False) as answer:
-        if or_none and answer.status in (404, 405, 410):
-            return None
-        if answer.status != 200:
-            what = "a redirect, which is not followed" if 300 <= answer.status < 400 else "and not the document"
-            raise ValueError(f"{url}: status {answer.status}, {what}")
-        body = bytearray()
-        async for piece in answer.content.iter_chunked(65_536):
-            body += piece
-            if len(body) > scitokens.MOST_DOCUMENT:
-                raise ValueError(f"{url}: more than {scitokens.MOST_DOCUMENT} bytes")
-        return bytes(body)

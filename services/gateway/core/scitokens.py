@@ -36,8 +36,7 @@ ALGORITHMS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 #: Clocks of two machines may differ by this much, seconds.
 LEEWAY_S: Final = 30.0
-#: A document of an issuer has no more bytes, and no more keys; a key's parts no more characters (RSA of 8192 bits).
-MOST_DOCUMENT: Final = 262_144
+#: A document of an issuer has no more keys; a key's parts no more characters (RSA of 8192 bits).
 MOST_KEYS: Final = 100
 _MOST_PART: Final = 1_400
 #: Bits of RSA that are neither too few to be safe nor so many that checking is work.

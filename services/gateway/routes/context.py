@@ -17,6 +17,7 @@ from services.gateway.auth.tokens import TokenStore
 from services.gateway.dashboard import Dashboard
 from services.gateway.events import EventStream
 from services.gateway.metrics import RequestCounts
+from services.gateway.other_pools import OtherPools
 from services.gateway.pool_client import PoolClient
 from shared.bus.api import Bus
 from shared.config.knobs import GatewaySettings
@@ -56,6 +57,7 @@ class RouteContext:
     own: str
     dashboard: Dashboard
     attention: Attention
+    other_pools: OtherPools
     counts: RequestCounts = field(default_factory=RequestCounts)
     transfer_tls: TransferTls = field(default_factory=TransferTls)
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from services.gateway.core.authorization import Identity
+from services.gateway.core import other_pools
+from services.gateway.core.authorization import Identity, refusal
 from services.gateway.pool_client import PoolClient, unavailable
 from services.gateway.routes.context import (
     AD_STREAM,
@@ -39,6 +40,27 @@ _DAY_S = 86400.0
 #: The year 9999: no clock goes further.
 _LAST_MOMENT = 253402300799.0
 
+_POOL = {
+    "name": "pool-b.example.org",
+    "url": "https://cm.pool-b.example.org:9680",
+    "at": 1795351952.0,
+    "error": "",
+    "slots": 64,
+    "cpus": 512.0,
+    "used_cpus": 384.0,
+    "gpus": 8.0,
+    "utilisation": 0.75,
+    "running": 380,
+    "idle": 1200,
+    "held": 3,
+    "users": 14,
+    "version": VERSION,
+    "error_count": 0,
+    "warning_count": 1,
+    "note_count": 0,
+    "first": "3 jobs are held",
+}
+
 Moment = Annotated[float, Query(ge=0, le=_LAST_MOMENT, allow_inf_nan=False)]
 
 
@@ -59,6 +81,24 @@ def _pool_routes(app: FastAPI, context: RouteContext) -> None:
         """Version and schedds of the pool, and how many follow events at this gateway."""
         schedds = await context.pool.schedds()
         return {"version": VERSION, "schedds": [s.name for s in schedds], "listeners": context.events.listeners}
+
+    @app.get(
+        "/v1/pools",
+        responses=example({"at": 1795351952.0, "pools": [_POOL]}),
+        tags=["pool"],
+    )
+    async def pools(identity: Annotated[Identity, Depends(context.guards.may("ads"))]) -> dict[str, Any]:
+        """This pool, and those of ROOST_GATEWAY_POOLS, a line each; this one has no name. `error`: why one could not be
+        asked; its numbers are then those of the time `at`, and null where there were none. `error_count`,
+        `warning_count` and `note_count`: what needs attention there, `first` the gravest."""
+        overview, attention, others = await asyncio.gather(
+            context.dashboard.overview(),
+            context.attention.told(lambda operation: not refusal(identity, operation)),
+            context.other_pools.told(),
+        )
+        now = context.clock.now()
+        own = {"name": "", "url": "", "at": now, "error": "", **other_pools.line(overview, attention, VERSION)}
+        return {"at": now, "pools": [own, *others]}
 
     @app.get(
         "/v1/whoami",

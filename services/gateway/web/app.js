@@ -19,6 +19,7 @@ import { Letters } from "./pages/letters.js";
 import { Machine } from "./pages/machine.js";
 import { Machines } from "./pages/machines.js";
 import { Overview } from "./pages/overview.js";
+import { Pools } from "./pages/pools.js";
 import { Shares } from "./pages/shares.js";
 
 /** In the order of the menu. key: after "g". also: pages that belong to it. picture: drawn in a square of 20. */
@@ -33,6 +34,7 @@ const PAGES = [
   { path: "daemons", text: "Daemons", key: "d", page: Daemons, picture: "M10 16.500S3 12.500 3 7.800A3.800 3.800 0 0 1 10 5.900a3.800 3.800 0 0 1 7 1.900c0 4.700-7 8.700-7 8.700zM3.500 10h3l1.500-2.500 2.500 4.500 1.500-2h4.500" },
   { path: "events", text: "Events", key: "e", page: Events, picture: "M2 11h4l2-6 4 10 2-4h4" },
   { path: "letters", text: "Dead letters", key: "l", page: Letters, picture: "M3 5h14v10H3zM3 6l7 5 7-5" },
+  { path: "pools", text: "Pools", key: "w", page: Pools, picture: "M6 8a2.500 2.500 0 1 0 0-5 2.500 2.500 0 0 0 0 5zM14 8a2.500 2.500 0 1 0 0-5 2.500 2.500 0 0 0 0 5zM10 17a2.500 2.500 0 1 0 0-5 2.500 2.500 0 0 0 0 5zM8.500 5.500h3M7 7.700l2 4.500M13 7.700l-2 4.500" },
   { path: "how-to", text: "How do I …", key: "h", page: HowTo, picture: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14zM8 8a2 2 0 1 1 2.500 2c-.4.2-.5.5-.5 1.200M10 14h.01" },
   { path: "api", text: "HTTP API", key: "p", page: Doors, picture: "M7 6l-4 4 4 4M13 6l4 4-4 4M11 4l-2 12" },
 ];

@@ -8,7 +8,6 @@ nobody in one pool can speak for a daemon of another: whatever comes from a pool
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,8 +21,6 @@ from shared.messages.claims import ClaimLost, ClaimReady, JobReport, JobReports
 from shared.messages.negotiation import GetRequests, Matches
 
 SIGN: Final = "%"
-#: What a pool of FLOCK_TO may be called: the host of its central manager, as a rule.
-POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 #: Jobs of several machines that start together get them all from one pool, their own.
 _PARALLEL: Final = "JobUniverse =!= 11"
 #: negotiator_inbox() of a shard without a name in another pool.

@@ -26,6 +26,16 @@ class GatewaySettings(IdTokenSettings):
         "name, ROOST_GATEWAY_BIND, ROOST_TLS_NAMES and what its certificate names; *.example.org: all directly below "
         "it; *: any, which lets pages of the web reach it by DNS rebinding",
     )
+    roost_gateway_pools: tuple[str, ...] = knob(
+        "ROOST_GATEWAY_POOLS",
+        meaning="other pools that the dashboard and `roost pools` show beside this one, to all who may read here",
+    )
+    roost_gateway_pools_directory: str = knob(
+        "ROOST_GATEWAY_POOLS_DIRECTORY",
+        "/etc/condor/pools",
+        meaning="directory with one for each pool of ROOST_GATEWAY_POOLS: `url` of its gateway, `token` of READ there, "
+        "and `ca.pem` where its authority is believed by nobody here",
+    )
     roost_gateway_schedd: str | None = knob(
         "ROOST_GATEWAY_SCHEDD", meaning="schedd that takes the jobs of those who name none; unset: the first by name"
     )

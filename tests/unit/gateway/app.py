@@ -33,6 +33,7 @@ def context(bus=None) -> RouteContext:
         "gateway.test",
         nothing,
         nothing,
+        nothing,
     )
 
 
