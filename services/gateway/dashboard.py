@@ -8,12 +8,13 @@ import difflib
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
-from services.gateway.core import dashboard_rows, job_use
+from services.gateway.core import dashboard_rows, job_use, machine_map
 from services.gateway.core.batches import BY as BATCHES_BY
 from services.gateway.core.batches import FIELDS as BATCH_FIELDS
 from services.gateway.core.batches import Batches
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
+from services.gateway.core.machine_map import MachineMap
 from services.gateway.held_jobs import HeldJobs
 from services.gateway.journal_answers import JournalAnswers
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
@@ -37,6 +38,8 @@ MOST_LATE: Final = 50
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 ACCOUNTING_FRESH_S: Final = 2.0
+#: Slots are all read for a picture of all machines.
+MAP_FRESH_S: Final = 5.0
 #: How long jobs put together by cluster are good, seconds.
 BATCHES_FRESH_S: Final = 3.0
 #: A page waits so long for a part of it, seconds, and is shown without.
@@ -166,6 +169,16 @@ class Dashboard(SharesAnswers):
 
         page = await self.single_flight.get(("machines", constraint, order, after, limit), make)
         return {**page, "keepers": await self.keepers()}
+
+    @shared(MAP_FRESH_S)
+    async def machine_map(self) -> bytes:
+        """All machines, as core.machine_map.MachineMap tells them."""
+        found = MachineMap()
+        async for sheet, ads in self._pool.ad_sheets("Machine", "", machine_map.FIELDS):
+            found.add(zip(*(sheet.cells(name.lower()) for name in machine_map.FIELDS), strict=True))
+            rows = (dashboard_rows.plain(ClassAd.unpack(packed), machine_map.FIELDS) for packed in ads)
+            found.add([row.get(name) for name in machine_map.FIELDS] for row in rows)
+        return await asyncio.to_thread(found.told, self._clock.now())
 
     @shared()
     async def keepers(self) -> dict[str, list[dict[str, Any]]]:

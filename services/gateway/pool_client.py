@@ -272,11 +272,17 @@ class PoolClient:
         columns for them. newest: the newest first; by: counted, see QueryJobs.by."""
         question = QueryJobs(constraint=constraint, projection=list(names), columns=True, newest=newest, by=list(by))
         async for page in self.jobs(schedd, question):
-            sheet, pages = Sheet(), reader()
-            pages.feed(page.columns)
-            for part in pages:
-                sheet.add(part)
-            yield sheet, [ClassAd.unpack(packed) for packed in page.ads]
+            yield _sheet(page.columns), [ClassAd.unpack(packed) for packed in page.ads]
+            await asyncio.sleep(0)
+
+    async def ad_sheets(
+        self, my_type: str, constraint: str, names: Sequence[str]
+    ) -> AsyncIterator[tuple[Sheet, list[bytes]]]:
+        """What all ads of a type that fit have under a few names, page by page: in columns, and as packed ads of a
+        collector that has no columns."""
+        question = QueryAds(my_types=[my_type], constraint=constraint, projection=list(names), columns=True)
+        async for page in self.pages(question):
+            yield _sheet(page.columns), page.ads
             await asyncio.sleep(0)
 
     async def _pages(
@@ -441,3 +447,11 @@ class PoolClient:
 
 #: Seconds after which a journal that says nothing is asked whether it answers anything at all.
 JOURNAL_PROBE_S: Final = 5.0
+
+
+def _sheet(columns: bytes) -> Sheet:
+    sheet, pages = Sheet(), reader()
+    pages.feed(columns)
+    for part in pages:
+        sheet.add(part)
+    return sheet

@@ -37,6 +37,8 @@ PAGES = {
     "overview": "",
     "machines": "machines",
     "slots": "machines?by=slot",
+    "map": "machines?by=map",
+    "map of load": "machines?by=map&colour=load",
     "machine": "machine/{machine}",
     "jobs": "jobs",
     "batches": "jobs?by=batch",
@@ -298,6 +300,24 @@ def test_charts_are_looked_at_closer_together(visit, pool):
     head, *rows = coming.value.path().read_text().splitlines()
     assert head.startswith("time,")
     assert len(rows) == 240
+
+
+def test_the_map_leads_to_a_machine(visit, pool):
+    visitor = visit()
+    page = visitor.page
+    visitor.go("machines?by=map")
+    machines = page.get_by_role("application", name="Map of 1 machine")
+    machines.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("status").filter(has_text=f"{pool.machine}: claimed")).to_contain_text("of 6 cpus in use")
+    page.get_by_label("Colour by").select_option("used")
+    expect(page.get_by_role("region", name="By cpus in use")).to_contain_text("up to all 1")
+    machines.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(page.locator("main h1")).to_contain_text(pool.machine)
+    visitor.go("machines?by=map&search=nowhere")
+    expect(page.get_by_text("No such machines")).to_be_visible()
 
 
 def test_logging_in_by_hand_and_out(visit, pool):

@@ -1,8 +1,9 @@
 // Machines, or all slots: sorted, filtered and cut into pages by the collector.
-import { Ago, Badge, Bar, Card, Empty, Facts, Head, Name, Select, Since, Tabs, Trouble, Unknown, colour } from "../parts/bits.js";
+import { Ago, Badge, Bar, Card, Empty, Facts, Head, Name, Select, Since, Trouble, Unknown, colour } from "../parts/bits.js";
 import { Pager, Table, reorder, rowsOf, useRowsOf } from "../parts/table.js";
 import { Chooser, chosen } from "../parts/columns.js";
 import { Download } from "../parts/download.js";
+import { MachineMap, Ways } from "../parts/machine_map.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
 import { count, isNumber, memory, number, percent } from "../lib/format.js";
@@ -59,7 +60,9 @@ function States({ states }) {
   return html`<span class="unseen">${text}</span><${Bar} size="thin" parts=${parts} label=${text} />`;
 }
 
-export function Machines({ query }) {
+export const Machines = ({ query }) => (query.by === "map" ? html`<${MachineMap} query=${query} />` : html`<${Lines} query=${query} />`);
+
+function Lines({ query }) {
   const by = query.by === "slot" ? "slot" : "machine";
   const order = query.order ?? (by === "slot" ? "Name" : "Machine");
   const path = by === "slot" ? "/v1/overview/slots" : "/v1/overview/machines";
@@ -73,10 +76,7 @@ export function Machines({ query }) {
   const all = by === "slot" ? SLOTS : MACHINES(data?.rows);
   return html`
     <${Head} title="Machines">
-      <${Tabs} label="Lines" tabs=${[
-        { text: "Machines", to: href(["machines"], { search: query.search }), on: by === "machine" },
-        { text: "Slots", to: href(["machines"], { by: "slot", search: query.search }), on: by === "slot" },
-      ]} />
+      <${Ways} by=${by} search=${query.search} />
     </${Head}>
     <div class="row filters">
       <${Search} label="Search" hint=${by === "slot" ? "part of a slot or user" : "part of a name"} value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} />
