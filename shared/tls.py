@@ -174,6 +174,11 @@ def explained(error: BaseException, server: str = "") -> str:
     return (f"TLS with {server}: " if server else "TLS: ") + words + (f"; {mend}" if mend else "")
 
 
+def certificate_failed(error: BaseException) -> bool:
+    """Whether it came, by its causes, of a certificate: theirs, which is not to be believed, or one of ours."""
+    return any(isinstance(one, ssl.SSLCertVerificationError | TlsTrouble) for one in _chain(error))
+
+
 #: For people, who have no daemon's knobs to set: what they set in their place.
 _FOR_PEOPLE: Final = (
     (

@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar
 import aiohttp
 from tenacity import (
     AsyncRetrying,
-    retry_if_exception_type,
+    retry_if_exception,
     stop_after_delay,
     wait_exponential_jitter,
 )
 
 from shared.transfer.bundle import CHUNK, FEW, Entry, Source, check_sources, read_bundle, write_bundle
-from shared.transfer.errors import OutOfStep, TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.errors import CertificateTrouble, OutOfStep, TransferError, TransferRefused, TransferUnavailable
 from shared.transfer.public import MOST_LISTING, PublicFile, read_listing
 from shared.transfer.streams import OUT_OF_STEP, SIZE_HEADER
 from shared.transfer.tls import TransferTls, broken_off
@@ -71,7 +71,8 @@ async def fetch(
 
     Raises TransferRefused when the endpoint refuses (a file that can not be read, a token that is no longer good),
     TransferError for a bad bundle, TooLarge for one of more than limit_bytes of content, TransferUnavailable when it
-    could not be had within patience_s, InTheClear for another machine without TLS, where `tls` does not allow it.
+    could not be had within patience_s, CertificateTrouble at once, InTheClear for another machine without TLS, where
+    `tls` does not allow it.
     """
 
     async def once() -> Received:
@@ -81,7 +82,8 @@ async def fetch(
             entries = await read_bundle(response.content.iter_chunked(CHUNK), root, limit_bytes=limit_bytes)
             return Received(entries, sum(entry.size for entry in entries))
 
-    return await _patiently(once, patience_s)
+    # Another machine may believe it, and the job has lost nothing yet.
+    return await _patiently(once, patience_s, but=CertificateTrouble)
 
 
 async def send(
@@ -169,7 +171,7 @@ async def send_piece(
                 raise OutOfStep(int(size))
             await _check(response)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
+        raise broken_off(error) from error
 
 
 async def list_public(
@@ -183,7 +185,7 @@ async def list_public(
             await _check(response)
             body = await response.content.read(MOST_LISTING + 1)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
+        raise broken_off(error) from error
     return read_listing(body)
 
 
@@ -198,18 +200,22 @@ async def tell_progress(
         ) as response:
             await _check(response)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
+        raise broken_off(error) from error
 
 
-async def _patiently(once: Callable[[], Awaitable[T]], patience_s: float) -> T:
+async def _patiently(
+    once: Callable[[], Awaitable[T]], patience_s: float, *, but: type[TransferUnavailable] | tuple[()] = ()
+) -> T:
+    """but: what is not tried again."""
+
     async def mapped() -> T:
         try:
             return await once()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
+            raise broken_off(error) from error
 
     retrying = AsyncRetrying(
-        retry=retry_if_exception_type(TransferUnavailable),
+        retry=retry_if_exception(lambda error: isinstance(error, TransferUnavailable) and not isinstance(error, but)),
         stop=stop_after_delay(patience_s),
         wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.2),
         reraise=True,

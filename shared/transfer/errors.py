@@ -39,3 +39,8 @@ class OutOfStep(TransferError):
 
 class TransferUnavailable(RetryableError):
     """The connection broke or the endpoint is away: the whole transfer may be repeated, it changed nothing."""
+
+
+class CertificateTrouble(TransferUnavailable):
+    """The other end's certificate is not to be believed, or one of ours can not be used: nothing was sent. It may be
+    mended while daemons run, but hardly within a minute."""

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from shared.config.knobs.tls import TlsSettings
 from shared.errors import RetryableError
-from shared.tls import ClientTls, explained
-from shared.transfer.errors import InTheClear, TransferUnavailable
+from shared.tls import ClientTls, certificate_failed, explained
+from shared.transfer.errors import CertificateTrouble, InTheClear, TransferUnavailable
 
 IN_THE_CLEAR: Final = "ROOST_TRANSFER_WITHOUT_TLS"
 
@@ -32,14 +32,14 @@ class TransferTls:
         return cls(ClientTls.of(settings), settings.roost_transfer_without_tls)
 
     async def way(self, url: str) -> ssl.SSLContext | bool:
-        """What aiohttp is given as `ssl` for this URL. Raises InTheClear, and TransferUnavailable for certificates of
+        """What aiohttp is given as `ssl` for this URL. Raises InTheClear, and CertificateTrouble for certificates of
         ours that can not be used."""
         parts = urlsplit(url)
         if parts.scheme == "https":
             try:
                 return self.tls.context()
             except RetryableError as error:
-                raise TransferUnavailable(f"file transfer: {error}") from error
+                raise CertificateTrouble(f"file transfer: {error}") from error
         host = parts.hostname or ""
         if not self.in_the_clear and not await is_this_machine(host):
             raise InTheClear(
@@ -50,9 +50,10 @@ class TransferTls:
         return True
 
 
-def broken_off(error: BaseException) -> str:
-    """What a transfer that broke off says, with the mend where TLS is what failed."""
-    return explained(error) or f"{type(error).__name__}: {error}"
+def broken_off(error: BaseException) -> TransferUnavailable:
+    """What a transfer that broke off raises, with the mend where TLS is what failed."""
+    kind = CertificateTrouble if certificate_failed(error) else TransferUnavailable
+    return kind(f"file transfer broke off: {explained(error) or f'{type(error).__name__}: {error}'}")
 
 
 async def is_this_machine(host: str) -> bool:

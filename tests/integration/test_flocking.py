@@ -255,3 +255,42 @@ async def test_what_finds_no_slot_at_home_runs_on_a_whole_pool(tmp_path, monkeyp
         await eventually(spread, what="jobs at home and in the other pool")
         go.touch()
         await eventually(lambda: ran.exists() and len(ran.read_text().split()) == 3)
+
+
+@pytest.mark.parametrize("believed", [True, False], ids=["believed", "strange"])
+async def test_files_pass_between_pools_of_two_authorities(tmp_path, monkeypatch, believed):
+    """Where the other pool does not believe the authority of this one, the run ends at once and says so."""
+
+    def authority(name):
+        files = {"TRUST_DOMAIN_CAFILE": "ca.pem", "TRUST_DOMAIN_CAKEY": "ca.key"}
+        return {"ROOST_OWN_AUTHORITY": "true"} | {knob: str(tmp_path / name / file) for knob, file in files.items()}
+
+    at_home, elsewhere = authority("authority of home"), authority("authority of there")
+    if believed:
+        elsewhere["AUTH_SSL_CLIENT_CAFILE"] = at_home["TRUST_DOMAIN_CAFILE"]
+    home = WholePool(tmp_path / "home", cpus=1, **at_home)
+    there = WholePool(tmp_path / "there", cpus=1, **elsewhere, FILESYSTEM_DOMAIN="there")
+    async with home, there:
+        monkeypatch.setattr(shell, "connect", lambda context, _rules, _pool: MemoryBus(there.hub, sender="schedd.fl"))
+        await home.begin("schedd", "fl", key="flocks", FLOCK_TO=OTHER, ROOST_SCHEDD_FLOCK_AFTER="0")
+        (home.directory / "in.txt").write_text("from home\n")
+        job = home.job(
+            "/bin/sh",
+            Arguments="'-c' 'cat in.txt > out.txt'",
+            ShouldTransferFiles="YES",
+            WhenToTransferOutput="ON_EXIT",
+            TransferInput="in.txt",
+            TransferOutput="out.txt",
+            Requirements='=FileSystemDomain == "there"',
+            UserLog=str(home.directory / "log"),
+        )
+        asked = SubmitJobs(cluster_ad=job.pack(), procs=[ClassAd().pack()], user=USER, submit_id="one")
+        await home.call("schedd.fl", asked)
+        came, log = home.directory / "out.txt", home.directory / "log"
+        if believed:
+            await eventually(came.exists, what="the output")
+            assert came.read_text() == "from home\n"
+        else:
+            said = "its certificate is of no authority that is known here"
+            await eventually(lambda: log.exists() and said in log.read_text(), what="the reason in the job's log")
+            assert not came.exists()

@@ -38,7 +38,15 @@ from shared.classad import ClassAd
 from shared.messages.claims import JobExit
 from shared.transfer.bundle import Source
 from shared.transfer.client import Received, fetch, send
-from shared.transfer.errors import InTheClear, NoRoom, TooLarge, TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.errors import (
+    CertificateTrouble,
+    InTheClear,
+    NoRoom,
+    TooLarge,
+    TransferError,
+    TransferRefused,
+    TransferUnavailable,
+)
 from shared.transfer.limits import INPUT, OUTPUT, limit_of
 from shared.transfer.urls import destination_of, goes_by_url, input_urls, output_url
 
@@ -101,7 +109,7 @@ class FileTransfer:
         timer = self._reports.later("transferring-input")
         try:
             with self._context.counts.files.measured("input"):
-                placed = await self._while_wanted(lambda: self._public.place(job, limit))
+                placed = await self._while_wanted(lambda: self._public.place(job, limit), but=CertificateTrouble)
                 rest = limit - sum(one.size for one in placed) if limit is not None else None
                 received = await self._fetch("input?without=public" if placed else "input", rest)
         except TransferRefused as error:
@@ -113,6 +121,8 @@ class FileTransfer:
             raise Fault.INPUT_TOO_LARGE.failure(f"input files: {error}") from error
         except InTheClear as error:
             raise Fault.IN_THE_CLEAR.failure(f"input files: {error}") from error
+        except CertificateTrouble as error:
+            raise Fault.CERTIFICATE_TROUBLE.failure(f"input files: {error}") from error
         except NoRoom as error:
             raise Fault.EXECUTE_FULL.failure(f"this machine is full: {error}") from error
         except TransferError as error:
@@ -142,7 +152,8 @@ class FileTransfer:
                 what=what,
                 limit_bytes=limit,
                 tls=self._context.transfer_tls,
-            )
+            ),
+            but=CertificateTrouble,
         )
 
     async def fetch_by_url(self, job: ClassAd, launch: Launch) -> None:
@@ -179,6 +190,8 @@ class FileTransfer:
             raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
         except InTheClear as error:
             raise Fault.IN_THE_CLEAR.failure(f"checkpoint: {error}") from error
+        except CertificateTrouble as error:
+            raise Fault.CERTIFICATE_TROUBLE.failure(f"checkpoint: {error}") from error
         except (NoRoom, TransferUnavailable) as error:
             raise Fault.EXECUTE_FULL.failure(f"the checkpoint does not come: {error}") from error
         except TransferError as error:
@@ -254,9 +267,11 @@ class FileTransfer:
             told = statistics(job.eval("TransferInputStats"), bundle, results)
             self._reports.extras["TransferInputStats"] = told
 
-    async def _while_wanted(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _while_wanted(
+        self, work: Callable[[], Awaitable[T]], *, but: type[TransferUnavailable] | tuple[()] = ()
+    ) -> T:
         """Repeat a transfer while the schedd's endpoint is away. The lease of the claim bounds it: its end cancels or
-        stops this run; and so does a slot that has no more time for it."""
+        stops this run; and so does a slot that has no more time for it. but: what is not repeated."""
         while True:
             task = asyncio.ensure_future(work())
             hurried = asyncio.ensure_future(self._orders.fast.wait())
@@ -267,7 +282,7 @@ class FileTransfer:
                     raise TransferUnavailable("no time was left for it")
                 return await task
             except TransferUnavailable as error:
-                if self._orders.fast.is_set():
+                if self._orders.fast.is_set() or isinstance(error, but):
                     raise
                 self._log.warning("transfer_waits", reason=str(error))
             finally:

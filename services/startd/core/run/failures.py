@@ -157,6 +157,12 @@ class Fault(Enum):
     NO_PROCESS = Row("no process or memory to be had for the start", "elsewhere")
     EXECUTE_FULL = Row("EXECUTE full while input comes", "elsewhere")
     IN_THE_CLEAR = Row("the access point is another machine, and its file server speaks no TLS", "elsewhere")
+    CERTIFICATE_TROUBLE = Row(
+        "the certificate of the access point's file server is not to be believed here, or one of this machine's can "
+        "not be used, before the job has its input",
+        "elsewhere",
+        note="the reason has the mend; output waits for it as long as the lease lasts",
+    )
     MACHINE_ERROR = Row("an error of this machine's disks or memory, as when EXECUTE is full", "elsewhere")
     STARTD_ERROR = Row("a mistake in the startd itself", "elsewhere")
     PROCESS_LOST = Row(
