@@ -98,11 +98,11 @@ class Program:
     ) -> Program:
         """argv[0] is a path. stdin: all that it may read. Raises ProgramFailed."""
         # In a thread: a program may lie on a file server that does not answer.
-        starting = asyncio.create_task(asyncio.to_thread(_spawn, list(argv), dict(env), stdin, cwd))
+        start = _Start()
         try:
-            pid, out_reader, err_reader = await asyncio.shield(starting)
+            pid, out_reader, err_reader = await asyncio.to_thread(start, list(argv), dict(env), stdin, cwd)
         except asyncio.CancelledError:
-            starting.add_done_callback(_end_unwanted)
+            start.give_up()
             raise
         program = cls(pid, argv[0])
         loop = asyncio.get_running_loop()
@@ -260,11 +260,35 @@ def _exec(argv: list[str], env: dict[str, str], streams: list[tuple[int, int, in
     raise AssertionError("the loop returns or raises")
 
 
-def _end_unwanted(starting: asyncio.Task[tuple[int, int, int]]) -> None:
-    """Whoever started this program was cancelled meanwhile."""
-    if starting.cancelled() or starting.exception() is not None:
-        return
-    pid, *pipes = starting.result()
+class _Start:
+    """The start of a program, in a thread. Whoever asked may be cancelled meanwhile, and its loop end before the program
+    is there: so the thread ends what nobody wants any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: tuple[int, int, int] | None = None
+        self._unwanted = False
+
+    def __call__(self, argv: list[str], env: dict[str, str], stdin: bytes, cwd: str) -> tuple[int, int, int]:
+        """What _spawn gives."""
+        started = _spawn(argv, env, stdin, cwd)
+        with self._lock:
+            self._started = started
+            unwanted = self._unwanted
+        if unwanted:
+            _end_unwanted(*started)
+        return started
+
+    def give_up(self) -> None:
+        """End the program, as soon as it is there."""
+        with self._lock:
+            self._unwanted = True
+            started = self._started
+        if started is not None:
+            _end_unwanted(*started)
+
+
+def _end_unwanted(pid: int, *pipes: int) -> None:
     for descriptor in pipes:
         os.close(descriptor)
     with contextlib.suppress(ProcessLookupError):

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from shared import subprocess_runner
 from shared.subprocess_runner import MAX_OUTPUT, Program, ProgramFailed, clean_environment, run
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually, wait_until
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -130,8 +132,30 @@ async def test_cancelling_ends_it_whenever_that_comes(tmp_path):
         started.append(pids)
     await eventually(lambda: all(_dead(one.read_text()) for one in started if one.exists() and one.read_text().strip()))
     assert any(one.exists() for one in started)
-    # What was cancelled first is still being started, in a thread.
-    await eventually(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_what_is_started_as_its_loop_ends_is_ended_too(monkeypatch):
+    """A daemon that stops while its monitor of GPUs starts leaves none behind."""
+    begun, go, pids, spawn = threading.Event(), threading.Event(), [], subprocess_runner._spawn
+
+    def late(*arguments):
+        begun.set()
+        go.wait(PATIENCE_S)
+        started = spawn(*arguments)
+        pids.append(started[0])
+        return started
+
+    async def cancelled():
+        work = asyncio.create_task(Program.start(["/bin/sleep", "1000"], env=ENV))
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        go.set()
+
+    monkeypatch.setattr(subprocess_runner, "_spawn", late)
+    asyncio.run(cancelled())
+    wait_until(lambda: _dead(str(pids[0])), what="the end of what nobody waits for")
 
 
 async def test_output_comes_as_it_is_printed():
