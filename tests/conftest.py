@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,12 @@ os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
 warm.use()
 # Nothing of what is read to find the tests is garbage before pytest_collection_finish.
 gc.disable()
+#: gc.set_threshold, for the tests' own process: most of what a test makes has gone by itself before it is looked at.
+THRESHOLDS = (10_000, 20, 10)
+#: Processor seconds of a full collection after which what it left is frozen, as daemons do it (shared/daemon/garbage.py).
+#: What Roost bounds by processor time would be over its bound when one of a tenth of a second fell into it: an
+#: expression of three words was ERROR then.
+LONG_COLLECTION_S = 0.01
 # Whoever begins the suite in the background of a shell has it, and all that it starts, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -129,13 +136,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was read to find the tests stays to the end, so no collection of garbage looks at it again."""
+    gc.set_threshold(*THRESHOLDS)
     gc.enable()
-    gc.collect()
-    gc.freeze()
+    _collections.freeze()
+    gc.callbacks.append(_collections.look)
+
+
+class _Collections:
+    """Keeps full collections short: what there is after a long one is looked at no more, from the next test on."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self.long = False
+
+    def look(self, phase: str, told: dict[str, int]) -> None:
+        if told["generation"] == 2:
+            if phase == "start":
+                self._began = time.thread_time()
+            else:
+                self.long |= time.thread_time() - self._began > LONG_COLLECTION_S
+
+    def freeze(self) -> None:
+        gc.collect()
+        gc.freeze()
+        self.long = False
+
+
+_collections = _Collections()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
+    if _collections.long:
+        _collections.freeze()
     # Both log a traceback for every connection that a test cuts. Not a fixture: that would be dearer than many a test.
     for name in ("aiormq", "aio_pika"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
