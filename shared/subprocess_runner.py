@@ -261,8 +261,8 @@ def _exec(argv: list[str], env: dict[str, str], streams: list[tuple[int, int, in
 
 
 class _Start:
-    """The start of a program, in a thread. Whoever asked may be cancelled meanwhile, and its loop end before the program
-    is there: so the thread ends what nobody wants any more."""
+    """The start of a program, in a thread. Whoever asked may be cancelled meanwhile, and its loop end before the
+    program is there: so the thread ends what nobody wants any more."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

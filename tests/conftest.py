@@ -9,19 +9,18 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
 
 from shared.call_stack import in_one_piece
-from tests import locked, spec, warm
+from tests import locked, made_up, spec, warm
+from tests.garbage import Collections
 from tests.servers import Rabbit, Redis, Server, ServerError
 
 if TYPE_CHECKING:
@@ -52,23 +51,11 @@ os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
 warm.use()
 # Nothing of what is read to find the tests is garbage before pytest_collection_finish.
 gc.disable()
-#: gc.set_threshold, for the tests' own process: most of what a test makes has gone by itself before it is looked at.
-THRESHOLDS = (10_000, 20, 10)
-#: Processor seconds of a full collection after which what it left is frozen, as daemons do it (shared/daemon/garbage.py).
-#: What Roost bounds by processor time would be over its bound when one of a tenth of a second fell into it: an
-#: expression of three words was ERROR then.
-LONG_COLLECTION_S = 0.01
+COLLECTIONS = Collections()
 # Whoever begins the suite in the background of a shell has it, and all that it starts, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# No example fails for the time it takes: how long that is depends on what else the machine does. The gate draws the
-# same few examples each time; `--hypothesis-profile fuzz` draws new ones, many more, and remembers what failed.
-hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=50)
-hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
-# tests.mutation asks only whether a test fails: an example that shows it need not be made smaller.
-PHASES = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-hypothesis.settings.register_profile("mutation", deadline=None, derandomize=True, phases=PHASES)
-hypothesis.settings.load_profile("gate")
+made_up.set_up()
 # Making the images, when nobody has made them before, takes longer than a test may.
 DOCKER_TIMEOUT_S = 600
 COMPOSE = pytest.StashKey[contextlib.ExitStack]()
@@ -136,39 +123,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was read to find the tests stays to the end, so no collection of garbage looks at it again."""
-    gc.set_threshold(*THRESHOLDS)
-    gc.enable()
-    _collections.freeze()
-    gc.callbacks.append(_collections.look)
-
-
-class _Collections:
-    """Keeps full collections short: what there is after a long one is looked at no more, from the next test on."""
-
-    def __init__(self) -> None:
-        self._began = 0.0
-        self.long = False
-
-    def look(self, phase: str, told: dict[str, int]) -> None:
-        if told["generation"] == 2:
-            if phase == "start":
-                self._began = time.thread_time()
-            else:
-                self.long |= time.thread_time() - self._began > LONG_COLLECTION_S
-
-    def freeze(self) -> None:
-        gc.collect()
-        gc.freeze()
-        self.long = False
-
-
-_collections = _Collections()
+    COLLECTIONS.begin()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    if _collections.long:
-        _collections.freeze()
+    COLLECTIONS.between_tests()
     # Both log a traceback for every connection that a test cuts. Not a fixture: that would be dearer than many a test.
     for name in ("aiormq", "aio_pika"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
