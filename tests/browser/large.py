@@ -40,6 +40,11 @@ class LargePool:
         told = json.loads(described.read_text())
         self.url, self.token = told["url"], told["token"]
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def close(self) -> None:
         if self._process is not None:
             if self._process.returncode is None:
