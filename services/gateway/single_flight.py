@@ -30,10 +30,10 @@ class _Answer:
 
 
 class SingleFlight:
-    """monotonic: the clock, seconds."""
+    """monotonic: the clock, seconds. most: answers that are kept, also those that are no longer good."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float], most: int = MOST_ANSWERS) -> None:
+        self._monotonic, self._most = monotonic, most
         self._kept: OrderedDict[Hashable, _Answer] = OrderedDict()
 
     async def get(
@@ -47,7 +47,7 @@ class SingleFlight:
             kept = self._kept[key] = _Answer(asyncio.ensure_future(_awaited(make)), float("inf"))
             kept.task.add_done_callback(lambda task: self._done(key, task, now, for_s, share))
             self._kept.move_to_end(key)
-            while len(self._kept) > MOST_ANSWERS:
+            while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         # One who hangs up must not end it for the others; the last of them does.
         kept.waiting += 1
@@ -81,10 +81,10 @@ async def _awaited(make: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class SharesAnswers:
-    """Has methods that are `shared`. monotonic: the clock, seconds."""
+    """Has methods that are `shared`. monotonic: the clock, seconds; most: answers that are kept."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self.single_flight = SingleFlight(monotonic)
+    def __init__(self, monotonic: Callable[[], float], most: int = MOST_ANSWERS) -> None:
+        self.single_flight = SingleFlight(monotonic, most)
 
 
 def shared(

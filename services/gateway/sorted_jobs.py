@@ -7,26 +7,28 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from services.gateway.core import dashboard_rows
-from services.gateway.core.job_order import SortedJobs, fields
+from services.gateway.core.job_order import SortedJobs, TooMany, fields
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
-from shared.classad.column_page import Sheet
 from shared.daemon.clock import Clock
 from shared.messages.queue import JobPage, QueryJobs
 
-#: How long an order is good, seconds: the jobs of a page are read anew each time, where they come in it is not.
+#: How long an order is good, seconds, and how many times as long as it took, as schedds have other work: the jobs of a
+#: page are read anew each time, where they come in it is not.
 FRESH_S: Final = 10.0
-#: More jobs are not sorted.
-MOST: Final = 300_000
+SHARE: Final = 10.0
+#: More jobs are not sorted; an order of as many takes 30 MB, and so many orders are kept.
+MOST: Final = 3_000_000
+MOST_ORDERS: Final = 8
 
 
 class JobSorter(SharesAnswers):
     """Raises RoostError for what the pool refuses, or when it does not answer."""
 
     def __init__(self, pool: PoolClient, clock: Clock) -> None:
-        super().__init__(clock.monotonic)
+        super().__init__(clock.monotonic, MOST_ORDERS)
         self._pool = pool
 
     async def page(
@@ -38,7 +40,7 @@ class JobSorter(SharesAnswers):
             raise RemoteFailure("bad-request", "after: want what the page before gave as next")
         start = int(after or 0)
         key = (tuple(one.name for one in schedds), constraint, order)
-        found = await self.single_flight.get(key, lambda: self._sorted(schedds, constraint, order), FRESH_S)
+        found = await self.single_flight.get(key, lambda: self._sorted(schedds, constraint, order), FRESH_S, SHARE)
         places = found.page(start, limit)
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         totals: dict[str, int] = {}
@@ -65,31 +67,26 @@ class JobSorter(SharesAnswers):
         found = SortedJobs(by, descending=order.startswith("-"))
         read = 0
 
-        async def sheets(one: Schedd) -> list[tuple[Sheet, list[ClassAd]]]:
+        async def take(one: Schedd) -> None:
             nonlocal read
-            pages = []
             async for sheet, ads in self._pool.job_sheets(one, constraint, fields(by), newest=True):
-                pages.append((sheet, ads))
                 read += len(sheet) + len(ads)
                 if read > MOST:
-                    raise RemoteFailure(
-                        "bad-request",
-                        f"more than {MOST:,} jobs are not sorted: choose fewer by status, user or search, or write "
-                        "them out (`roost q -af:j RequestMemory | sort -k 2n`)",
-                    )
-            return pages
-
-        asked = [asyncio.ensure_future(sheets(one)) for one in schedds]
-        try:
-            all_pages = await asyncio.gather(*asked)
-        finally:
-            for task in asked:  # where one has failed, the others need not go on
-                task.cancel()
-        for one, pages in zip(schedds, all_pages, strict=True):
-            for sheet, ads in pages:
+                    raise TooMany(f"more than {MOST:,} jobs are not sorted")
                 found.add(one.name, sheet)
                 for ad in ads:
                     found.add_ad(one.name, ad)
-                await asyncio.sleep(0)
+
+        asked = [asyncio.ensure_future(take(one)) for one in schedds]
+        try:
+            await asyncio.gather(*asked)
+        except TooMany as error:
+            mend = (
+                "choose fewer by status, user or search, or write them out (`roost q -af:j RequestMemory | sort -k 2n`)"
+            )
+            raise RemoteFailure("bad-request", f"{error}: {mend}") from error
+        finally:
+            for task in asked:  # where one has failed, the others need not go on
+                task.cancel()
         await asyncio.to_thread(found.sort)
         return found

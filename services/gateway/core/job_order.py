@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shared.classad import ClassAd
 from shared.classad.cells import PackedText
@@ -13,6 +18,12 @@ from shared.classad.column_page import Sheet
 
 _JOB: Final = ("ClusterId", "ProcId")
 _PLAIN: Final = frozenset((str, int, float, bool))
+#: An id is one number of 64 bits.
+_MOST_CLUSTER, _MOST_PROC = 1 << 31, 1 << 32
+#: More different texts are not sorted: their table would take long to grow.
+MOST_TEXTS: Final = 1_000_000
+#: Texts that are sorted in one go: some milliseconds.
+_AT_ONCE: Final = 10_000
 #: How jobs may be sorted, and by which attribute: the first of them that a job has.
 ORDERS: Final[Mapping[str, Sequence[str]]] = {
     "job": (),
@@ -42,24 +53,37 @@ class Place:
     job_id: str
 
 
+class TooMany(ValueError):
+    """They can not be sorted without holding others up."""
+
+
+class _Queue:
+    """The jobs of one schedd: some twenty bytes each, as a million of them are sorted."""
+
+    def __init__(self) -> None:
+        self.ids = array("q")  # cluster << 32 | proc
+        self.numbers = array("d")  # NaN: its value is no number
+        self.texts = array("i")  # place in SortedJobs._texts; -1: its value is no text
+
+
 class SortedJobs:
     """`add` the jobs of all queues, newest first, then `sort` them, then read pages. by: one of ORDERS. Of jobs that
-    are alike the newest come first; those that lack the attribute come last, either way."""
+    are alike the newest come first, schedd by schedd; those that lack the attribute come last, either way."""
 
     def __init__(self, by: str, *, descending: bool) -> None:
         self._by, self._descending = by, descending
+        self._queues: dict[str, _Queue] = {}
+        self._texts: dict[str, int] = {}  # each of them once
         self._schedds: list[str] = []
-        self._of: list[int] = []  # for each job its place in `_schedds`
-        self._ids: list[tuple[int, int]] = []
-        self._numbers: list[float | None] = []
-        self._texts: list[str | None] = []
-        self._order: list[int] = []
+        self._ids: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # in their order
+        self._of: NDArray[np.uint16] = np.zeros(0, dtype=np.uint16)  # for each job its place in `_schedds`
 
     def __len__(self) -> int:
+        """How many are in their order."""
         return len(self._ids)
 
     def add(self, schedd: str, jobs: Sheet) -> None:
-        """Some more jobs of a schedd."""
+        """Some more jobs of a schedd. Raises TooMany."""
         columns = [_values(jobs, name) for name in ORDERS[self._by]]
         clusters, procs = jobs.cells("clusterid"), jobs.cells("procid")
         for place, (cluster, proc) in enumerate(zip(clusters, procs, strict=True)):
@@ -67,39 +91,79 @@ class SortedJobs:
             self._put(schedd, cluster, proc, next(values, None))
 
     def add_ad(self, schedd: str, job: ClassAd) -> None:
+        """Raises TooMany."""
         values = (job.eval(name) for name in ORDERS[self._by] if job.lookup(name) is not None)
         self._put(schedd, job.eval("ClusterId"), job.eval("ProcId"), next(values, None))
 
     def _put(self, schedd: str, cluster: object, proc: object, value: object) -> None:
         if not isinstance(cluster, int) or not isinstance(proc, int):
             return
-        if not self._schedds or self._schedds[-1] != schedd:
-            self._schedds.append(schedd)
-        self._of.append(len(self._schedds) - 1)
-        self._ids.append((cluster, proc))
+        if not (0 <= cluster < _MOST_CLUSTER and 0 <= proc < _MOST_PROC):
+            return
+        queue = self._queues.get(schedd)
+        if queue is None:
+            queue = self._queues[schedd] = _Queue()
+        queue.ids.append((cluster << 32) + proc)
         if self._by == "job":
             value = (cluster << 32) + proc
         number = isinstance(value, int | float) and math.isfinite(value)
-        self._numbers.append(float(value) if number else None)  # type: ignore[arg-type]
-        self._texts.append(_shown(self._by, value) if isinstance(value, str) else None)
+        queue.numbers.append(value if number else math.nan)  # type: ignore[arg-type]
+        text = -1
+        if isinstance(value, str):
+            text = self._texts.setdefault(_shown(self._by, value), len(self._texts))
+            if text >= MOST_TEXTS:
+                raise TooMany(f"more than {MOST_TEXTS:,} different values of {self._by} are not sorted")
+        queue.texts.append(text)
 
     def sort(self) -> None:
-        """To be called when all jobs are there, by a thread of its own: numbers first, then texts."""
-        numbers = [place for place, value in enumerate(self._numbers) if value is not None]
-        texts = [place for place, value in enumerate(self._texts) if value is not None]
-        # What is compared is of one type and looked up in C: 100,000 of them hold up others for some 20 ms.
-        numbers.sort(key=_of(self._numbers), reverse=self._descending)
-        texts.sort(key=_of(self._texts), reverse=self._descending)
-        parts = [texts, numbers] if self._descending else [numbers, texts]
-        known = set(numbers).union(texts)
-        self._order = [*parts[0], *parts[1], *(place for place in range(len(self._ids)) if place not in known)]
+        """To be called once, when all jobs are there, by a thread of its own: numbers first, then texts. Others have
+        their turn meanwhile, whatever the number of jobs: NumPy lets them while it sorts, and texts are sorted part by
+        part."""
+        self._schedds = sorted(self._queues)
+        queues = [self._queues.pop(name) for name in self._schedds]
+        if not queues:
+            return
+        ids = np.concatenate([np.frombuffer(one.ids, dtype=np.int64) for one in queues])
+        of = np.repeat(np.arange(len(queues), dtype=np.uint16), [len(one.ids) for one in queues])
+        numbers = np.concatenate([np.frombuffer(one.numbers, dtype=np.float64) for one in queues])
+        words = np.concatenate([np.frombuffer(one.texts, dtype=np.int32) for one in queues])
+        texts = list(self._texts)
+        while self._texts:
+            self._texts.popitem()
+        ranks = _ranks(texts)
+        numbered, worded = np.flatnonzero(~np.isnan(numbers)), np.flatnonzero(words >= 0)
+        parts = [_ordered(numbered, numbers[numbered], descending=self._descending)]
+        parts.append(_ordered(worded, ranks[words[worded]], descending=self._descending))
+        if self._descending:
+            parts.reverse()
+        order = np.concatenate([*parts, np.flatnonzero(np.isnan(numbers) & (words < 0))])
+        self._ids, self._of = ids[order], of[order]
 
     def page(self, after: int, limit: int) -> list[Place]:
         """The next `limit` after the first `after`."""
+        there = slice(after, after + limit)
         return [
-            Place(self._schedds[self._of[place]], "{}.{}".format(*self._ids[place]))
-            for place in self._order[after : after + limit]
+            Place(self._schedds[place], f"{one >> 32}.{one & 0xFFFFFFFF}")
+            for place, one in zip(self._of[there].tolist(), self._ids[there].tolist(), strict=True)
         ]
+
+
+def _ordered(places: NDArray[Any], keys: NDArray[Any], *, descending: bool) -> NDArray[Any]:
+    """These places by their keys; of equal ones the first first, either way."""
+    return places[np.argsort(-keys if descending else keys, kind="stable")]
+
+
+def _ranks(texts: list[str]) -> NDArray[np.int64]:
+    """For each of them, which differ, how many come before it; the list is empty then. Sorting, and letting go of them,
+    hold the interpreter, so it is done part by part."""
+    starts = range(0, len(texts), _AT_ONCE)
+    parts = [sorted(range(start, min(start + _AT_ONCE, len(texts))), key=texts.__getitem__) for start in starts]
+    ranks = np.zeros(len(texts), dtype=np.int64)
+    for rank, place in enumerate(heapq.merge(*parts, key=texts.__getitem__)):
+        ranks[place] = rank
+    while texts:
+        del texts[-_AT_ONCE:]
+    return ranks
 
 
 def _values(jobs: Sheet, name: str) -> Sequence[object]:
@@ -124,10 +188,6 @@ def _values(jobs: Sheet, name: str) -> Sequence[object]:
 
 def _mark(cell: object) -> object:
     return cell.data if isinstance(cell, PackedText) else cell if cell.__class__ in _PLAIN else id(cell)
-
-
-def _of(values: Sequence[Any]) -> Callable[[int], Any]:
-    return values.__getitem__
 
 
 def _shown(by: str, text: str) -> str:

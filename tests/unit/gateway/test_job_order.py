@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from services.gateway.core.job_order import ORDERS, SortedJobs, fields
+from services.gateway.core.job_order import MOST_TEXTS, ORDERS, SortedJobs, TooMany, fields
 from shared.classad import ClassAd
 from shared.classad.column_page import Sheet, page, reader
 
@@ -107,3 +107,33 @@ def test_jobs_by_number_go_by_cluster_and_proc():
     found.add("ap1", sheet([job(10, 2), job(10, 1), job(9, 11)], "job"))
     found.sort()
     assert [one for _, one in listed(found)] == ["9.11", "10.1", "10.2"]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_more_texts_than_are_sorted_in_one_go_are_in_one_order(descending):
+    """Part by part, and the same as all at once; what is alike stays newest first, schedd by schedd."""
+    dice = random.Random(7)
+    rows = [job(cluster, JobBatchName=f"b{dice.randrange(40_000)}") for cluster in range(30_000, 0, -1)]
+    found = SortedJobs("batch", descending=descending)
+    found.add("ap2", sheet(rows[20_000:], "batch"))
+    found.add("ap1", sheet(rows[:20_000], "batch"))
+    found.sort()
+    queues = [("ap1", row) for row in rows[:20_000]] + [("ap2", row) for row in rows[20_000:]]
+    queues.sort(key=lambda one: one[1]["JobBatchName"], reverse=descending)
+    assert listed(found, 30_000) == [(schedd, f"{row['ClusterId']}.0") for schedd, row in queues]
+
+
+def test_ids_are_told_whatever_their_size_and_none_that_is_none():
+    found = SortedJobs("status", descending=False)
+    found.add("ap1", sheet([job(2**31 - 1, 2**32 - 1), job(-1), job(5, -1), job(2**31), job("7")], "status"))
+    found.sort()
+    assert listed(found) == [("ap1", "2147483647.4294967295")]
+
+
+def test_too_many_different_texts_are_refused(monkeypatch):
+    assert MOST_TEXTS == 1_000_000
+    monkeypatch.setattr("services.gateway.core.job_order.MOST_TEXTS", 3)
+    found = SortedJobs("batch", descending=False)
+    found.add("ap1", sheet([job(9 - n, JobBatchName=f"b{n % 3}") for n in range(8)], "batch"))
+    with pytest.raises(TooMany, match="more than 3 different values of batch"):
+        found.add("ap1", sheet([job(1, JobBatchName="b3")], "batch"))
