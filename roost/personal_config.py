@@ -25,6 +25,9 @@ from shared.user_names import user_of
 #: What names the first file of a configuration in place of the pool's own.
 _NAMED_FILES: Final = ("ROOST_CONFIG", "CONDOR_CONFIG")
 OWN_USERS, JOBS_AS_ROOT = "ROOST_OWN_USERS", "ROOST_JOBS_AS_ROOT"
+#: Where its collector keeps the pool's history, unless the configuration says otherwise.
+HISTORY_DIR: Final = "pool-history"
+KEEP_HISTORY, HISTORY_PLACE = "KEEP_POOL_HISTORY", "POOL_HISTORY_DIR"
 #: The gateway's key, where there is a broker.
 KEY_FILE = "gateway.key"
 
@@ -57,6 +60,9 @@ def personal_config(
     config = load_config(
         paths, subsystem=subsystem, local_name=local_name, overrides=overrides, instance=instance, dynamic=dynamic
     )
+    if local_name is None:  # a second collector, which has a name of its own, would need a directory of its own
+        usual = {KEEP_HISTORY: "true", HISTORY_PLACE: str(directory / HISTORY_DIR)}
+        config.override({name: text for name, text in usual.items() if not config.is_written(name)})
     if broker:
         from shared.bus.statements import GATEWAY_KEY, GATEWAY_KEYS, public_file  # most commands do without
 

@@ -17,6 +17,7 @@ from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, pa
 from services.gateway.core.machine_map import MachineMap
 from services.gateway.held_jobs import HeldJobs
 from services.gateway.journal_answers import JournalAnswers
+from services.gateway.machine_past import MachinePast
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
 from services.gateway.sorted_jobs import JobSorter
@@ -62,6 +63,7 @@ class Dashboard(SharesAnswers):
         self.waits = WaitTimes()
         self.ends = Ends()
         self.journal = JournalAnswers(pool, clock)
+        self.machine_past = MachinePast(pool, clock)
         self.sorter = JobSorter(pool, clock)
         self.held_jobs = HeldJobs(pool, clock)
 

@@ -15,10 +15,10 @@ INBOX: Final = "poolhistory"
 
 @message
 class AskPoolHistory(Message):
-    """How something stood. `name`: of one slot, platform, submitter or user; "": which names there are."""
+    """How something stood. `name`: of one slot, machine, platform, submitter or user; "": which names there are."""
 
     type: ClassVar[str] = "poolhistory.ask"
-    kind: Literal["resources", "platforms", "submitters", "users"]
+    kind: Literal["resources", "machines", "platforms", "submitters", "users"]
     name: str = Field(default="", max_length=1000)
     start: float = Field(ge=0, le=1e11, allow_inf_nan=False)
     end: float = Field(ge=0, le=1e11, allow_inf_nan=False)

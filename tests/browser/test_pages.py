@@ -22,6 +22,7 @@ GROUP_QUOTA_physics.atlas = 2
 GROUP_QUOTA_biology = 2
 GROUP_ACCEPT_SURPLUS = true
 NEGOTIATOR_INTERVAL = 5
+POOL_HISTORY_SAMPLING_INTERVAL = 2
 """
 SUBMIT = """
 executable = /bin/sleep
@@ -181,7 +182,11 @@ def test_pages_show_what_is_there(visit, pool):
     expect(page.get_by_role("heading", name="Slots")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Claimed / Busy")).to_have_count(6)
     expect(page.get_by_role("region", name="Cpus by state")).to_contain_text("Claimed 6 cpus 6 slots")
-    expect(page.get_by_role("region", name="Cpus by state")).to_contain_text("How busy it is")
+    past = page.get_by_role("region", name="How busy it was")  # also before the page was opened
+    expect(past.locator(".u-legend")).to_contain_text(re.compile(r"Cpus claimed *100 %"))
+    page.get_by_role("link", name="24h").click()
+    expect(page).to_have_url(re.compile("range=24h"))
+    expect(past.locator(".u-legend")).to_contain_text(re.compile(r"Memory claimed *[0-9.]+ %"))
     # Only the orders that make sense now.
     expect(page.get_by_role("button", name="Drain …")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel draining …")).to_have_count(0)

@@ -1,5 +1,6 @@
 """Samples of the pool for its history: each slot, the slots of each platform by state, and the jobs of each submitter
-(spec rows VIEW-01, VIEW-09). HTCondor's view server keeps the same attributes.
+(spec rows VIEW-01, VIEW-09). HTCondor's view server keeps the same attributes. Beside them each machine: its load, and
+what of it is claimed, as slots come and go and the machine stays.
 
 Samples are averaged into coarser levels; `level_for` chooses the level that answers a query.
 """
@@ -32,17 +33,22 @@ class Kind(NamedTuple):
     share: float
 
 
-RESOURCES: Final = Kind("resources", ("KeyboardIdle", "LoadAvg", "State"), 0.5)
+RESOURCES: Final = Kind("resources", ("KeyboardIdle", "LoadAvg", "State"), 0.4)
+MACHINES: Final = Kind("machines", ("LoadAvg", "Cpus", "ClaimedCpus", "Memory", "ClaimedMemory"), 0.2)
 PLATFORMS: Final = Kind("platforms", STATES, 0.1)
-SUBMITTERS: Final = Kind("submitters", ("RunningJobs", "IdleJobs"), 0.2)
-USERS: Final = Kind("users", ("RunningJobs", "IdleJobs"), 0.2)
-KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in (RESOURCES, PLATFORMS, SUBMITTERS, USERS)}
+SUBMITTERS: Final = Kind("submitters", ("RunningJobs", "IdleJobs"), 0.15)
+USERS: Final = Kind("users", ("RunningJobs", "IdleJobs"), 0.15)
+KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in (RESOURCES, MACHINES, PLATFORMS, SUBMITTERS, USERS)}
 
 #: Attributes that a sample is made of.
-OF_MACHINES: Final = ("Name", "State", "LoadAvg", "KeyboardIdle", "MyCurrentTime", "Arch", "OpSys")
+OF_MACHINES: Final = (
+    *("Name", "State", "LoadAvg", "KeyboardIdle", "MyCurrentTime", "Arch", "OpSys"),
+    *("Machine", "Cpus", "Memory", "TotalLoadAvg", "TotalCpus", "TotalMemory"),
+)
 OF_SUBMITTERS: Final = ("Name", "ScheddName", "Machine", "RunningJobs", "IdleJobs")
 #: A longer name is cut: names are part of what is stored.
 LONGEST_NAME: Final = 255
+_IN_USE: Final = frozenset(("claimed", "preempting"))
 
 
 class Sample:
@@ -51,6 +57,7 @@ class Sample:
     def __init__(self, now: float) -> None:
         self._now = now
         self._resources: Rows = {}
+        self._machines: dict[str, list[float]] = {}
         self._submitters: Rows = {}
         self._platforms: dict[str, list[float]] = {}
         self._users: dict[str, list[float]] = {}
@@ -59,6 +66,7 @@ class Sample:
         """By kind."""
         return {
             RESOURCES.name: self._resources,
+            MACHINES.name: {name: tuple(row) for name, row in self._machines.items()},
             PLATFORMS.name: {name: tuple(row) for name, row in self._platforms.items()},
             SUBMITTERS.name: self._submitters,
             USERS.name: {name: tuple(row) for name, row in self._users.items()},
@@ -77,6 +85,19 @@ class Sample:
         platform = f"{_text(ad, 'arch') or '?'}/{_text(ad, 'opsys') or '?'}"[:LONGEST_NAME]
         for group in (platform, TOTAL):
             self._platforms.setdefault(group, [0] * len(STATES))[number] += 1
+        self._part_of_machine(ad)
+
+    def _part_of_machine(self, ad: Mapping[str, Any]) -> None:
+        """What all slots of a machine say of it, and what this one adds to what is claimed of it."""
+        machine = _text(ad, "machine")
+        if not machine:
+            return
+        load, cpus, memory = (_number(ad, name) for name in ("totalloadavg", "totalcpus", "totalmemory"))
+        row = self._machines.setdefault(machine, [0.0] * len(MACHINES.columns))
+        row[0], row[1], row[3] = max(row[0], round(load, 2)), max(row[1], cpus), max(row[3], memory)
+        if _text(ad, "state").lower() in _IN_USE:
+            row[2] += _number(ad, "cpus")
+            row[4] += _number(ad, "memory")
 
     def submitter(self, ad: Mapping[str, Any]) -> None:
         """A submitter ad of one schedd."""
@@ -145,7 +166,8 @@ class Averaging:
     """Makes one record of all samples of an interval.
 
     Jobs and slots are counted on average over all samples, also those in which a name was not there. Of a slot the load
-    is the average while it was there, and the state is the one it was in most often."""
+    is the average while it was there, and the state is the one it was in most often; of a machine all is the average
+    while it was there."""
 
     def __init__(self, kind: str, interval_s: float) -> None:
         self._kind = kind
@@ -153,6 +175,7 @@ class Averaging:
         self._interval: int | None = None
         self._samples = 0
         self._sums: dict[str, list[float]] = {}
+        self._seen: Counter[str] = Counter()  # samples in which a machine was there
         self._states: dict[str, Counter[float]] = {}
 
     def add(self, at: float, rows: Mapping[str, Row]) -> tuple[float, Rows] | None:
@@ -162,6 +185,7 @@ class Averaging:
         if self._interval is not None and interval != self._interval:
             done = (self._interval + 1) * self._interval_s, self._averages()
             self._samples, self._sums, self._states = 0, {}, {}
+            self._seen.clear()
         self._interval = interval
         self._samples += 1
         if self._kind == RESOURCES.name:
@@ -171,6 +195,8 @@ class Averaging:
                 sums = self._sums.setdefault(name, [0.0] * len(row))
                 for position, value in enumerate(row):
                     sums[position] += value
+        if self._kind == MACHINES.name:
+            self._seen.update(rows.keys())
         return done
 
     def _slots(self, rows: Mapping[str, Row]) -> None:
@@ -185,4 +211,5 @@ class Averaging:
                 name: (touched, round(load / seen, 2), self._states[name].most_common(1)[0][0])
                 for name, (touched, load, seen) in self._sums.items()
             }
-        return {name: tuple(round(one / self._samples, 2) for one in sums) for name, sums in self._sums.items()}
+        over = self._seen if self._kind == MACHINES.name else dict.fromkeys(self._sums, self._samples)
+        return {name: tuple(round(one / over[name], 2) for one in sums) for name, sums in self._sums.items()}

@@ -1,7 +1,7 @@
 """Routes of the dashboard: the pool counted, sorted and cut into pages by services.gateway.dashboard."""
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, FastAPI, Path, Query
 from starlette.responses import Response
@@ -18,6 +18,8 @@ MOST_LINES = 500
 #: Slots of one machine that are shown.
 MOST_SLOTS = 2000
 LONGEST = 1000
+#: What a moment may be.
+AT: Final[dict[str, Any]] = {"ge": 0, "le": 1e11, "allow_inf_nan": False}
 
 Search = Annotated[
     str, Query(max_length=dashboard_rows.LONGEST_SEARCH, description="what a name must have in it, in any case")
@@ -202,6 +204,21 @@ def _machine_routes(app: FastAPI, context: RouteContext) -> None:
         """Its slots in their order, and what its first slot tells of the machine."""
         return await context.dashboard.machine(name, limit)
 
+    @app.get(
+        "/v1/overview/machine/history",
+        dependencies=[Depends(context.guards.may("ads"))],
+        summary="How busy a machine was",
+        responses=example({"found": {"times": [1795351952.0], "series": {"Load per cpu": [0.5]}}}),
+    )
+    async def machine_history(
+        name: Annotated[str, Query(min_length=1, max_length=LONGEST, description="Machine, as its ads have it")],
+        start: Annotated[float, Query(alias="from", description="seconds since 1970", **AT)],
+        end: Annotated[float, Query(alias="to", description="seconds since 1970", **AT)],
+    ) -> dict[str, Any]:
+        """`found`: its load by its cpus, and the parts of its cpus and memory that were claimed, as `times` and
+        `series`, from a collector with KEEP_POOL_HISTORY; or `missing`: why there is nothing."""
+        return await context.dashboard.machine_past.told(name, start, end)
+
 
 def _job_routes(app: FastAPI, context: RouteContext) -> None:
     @app.get(
@@ -282,8 +299,6 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
 
 
 def _history_routes(app: FastAPI, context: RouteContext) -> None:
-    at = {"ge": 0, "le": 253402300799.0, "allow_inf_nan": False}
-
     @app.get(
         "/v1/overview/series",
         dependencies=[Depends(context.guards.may("events"))],
@@ -292,8 +307,8 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
     )
     async def series(
         name: Annotated[Literal["slots", "cpus", "jobs", "waits", "shares", "utilisation"], Query(description="which")],
-        start: Annotated[float, Query(alias="from", description="seconds since 1970", **at)] = 0.0,
-        end: Annotated[float, Query(alias="to", description="seconds since 1970; 0: now", **at)] = 0.0,
+        start: Annotated[float, Query(alias="from", description="seconds since 1970", **AT)] = 0.0,
+        end: Annotated[float, Query(alias="to", description="seconds since 1970; 0: now", **AT)] = 0.0,
         points: Annotated[int, Query(ge=2, le=1000, description="at most so many points")] = 240,
     ) -> dict[str, Any]:
         """`found`: the journal's answer, `times` and `series`; or `missing`: why there is none. `instead`: what it is
@@ -307,8 +322,8 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
         responses=example({"found": {"incidents": [_INCIDENT], "cut": False}}),
     )
     async def incidents(
-        start: Annotated[float, Query(alias="from", description="seconds since 1970", **at)],
-        end: Annotated[float, Query(alias="to", description="seconds since 1970", **at)],
+        start: Annotated[float, Query(alias="from", description="seconds since 1970", **AT)],
+        end: Annotated[float, Query(alias="to", description="seconds since 1970", **AT)],
     ) -> dict[str, Any]:
         """`found`: from the journal what happened to daemons, oldest first: starts, stops, machines that went away,
         changes of leadership; what tells the same of several daemons shortly after each other is one, with `count` and
@@ -335,7 +350,7 @@ def _history_routes(app: FastAPI, context: RouteContext) -> None:
         responses=example({"found": {"cycles": [_CYCLE], "next": None}}),
     )
     async def all_cycles(
-        before: Annotated[float, Query(description="`next` of the page before; 0: the newest", **at)] = 0.0,
+        before: Annotated[float, Query(description="`next` of the page before; 0: the newest", **AT)] = 0.0,
         limit: Lines = 50,
     ) -> dict[str, Any]:
         """`found`: the journal's answer, cycles newest first; or `missing`: why there is none."""

@@ -232,12 +232,15 @@ def _pool_history_routes(app: FastAPI, context: RouteContext) -> None:
     )
     async def pool_history(
         kind: Annotated[
-            Literal["resources", "platforms", "submitters", "users"],
-            Path(description="slots; slots by platform; submitters (user/schedd); users"),
+            Literal["resources", "machines", "platforms", "submitters", "users"],
+            Path(description="slots; machines; slots by platform; submitters (user/schedd); users"),
         ],
         name: Annotated[
             str,
-            Query(max_length=1000, description="slot, ARCH/OPSYS, user/schedd or user; Total; none: which there are"),
+            Query(
+                max_length=1000,
+                description="slot, machine, ARCH/OPSYS, user/schedd, user or Total; none: which there are",
+            ),
         ] = "",
         start: Annotated[Moment, Query(alias="from", description="seconds since 1970; 0: a day before `to`")] = 0.0,
         to: Annotated[Moment, Query(description="seconds since 1970; 0: now")] = 0.0,

@@ -56,6 +56,18 @@ def test_a_sample_counts_slots_by_platform_and_state_and_jobs_by_submitter():
     assert rows["users"] == {"ada@x": (4, 4), "bob@x": (0, 5), "Total": (4, 9)}
 
 
+def test_a_sample_adds_up_what_is_claimed_of_each_machine():
+    """Slots come and go with their names, a machine stays; what all of its slots say of it counts once."""
+    sample = Sample(6000.0)
+    whole = {"machine": "a", "totalcpus": 8, "totalmemory": 8192, "totalloadavg": 3.456}
+    sample.machine(slot("slot1@a", cpus=3, memory=2048, **whole))
+    sample.machine(slot("slot1_1@a", "Claimed", cpus=4, memory=4096, **whole))
+    sample.machine(slot("slot1_2@a", "Preempting", cpus=1, memory=2048, **whole))
+    sample.machine(slot("slot1@b", "Owner", cpus=2, machine="b", totalcpus=2, totalmemory=1024))
+    sample.machine(slot("slot1@c", "Claimed", cpus=2))
+    assert sample.rows()["machines"] == {"a": (3.46, 8, 5, 8192, 6144), "b": (0, 2, 0, 1024, 0)}
+
+
 ROWS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 3), st.sampled_from((0.0, 0.25, 7.5))))
 
 
@@ -106,6 +118,11 @@ def test_averages_count_missing_samples_as_nobody_and_take_the_state_most_seen()
     for minute, rows in enumerate([{"s": (7, 1.0, 2)}, {"s": (9, 0.5, 0)}, {"s": (9, 0.0, 2)}, {}]):
         assert slots.add(60.0 * minute, rows) is None
     assert slots.add(3000.0, {}) == (300.0, {"s": (9, 0.5, 2)})
+    machines = Averaging("machines", 300.0)
+    for minute, rows in enumerate([{"m": (1.0, 8, 2)}, {"m": (2.0, 8, 4)}, {}, {"n": (4.0, 2, 2)}]):
+        assert machines.add(60.0 * minute, rows) is None
+    assert machines.add(300.0, {"m": (9.0, 8, 8)}) == (300.0, {"m": (1.5, 8, 3), "n": (4, 2, 2)})
+    assert machines.add(600.0, {}) == (600.0, {"m": (9, 8, 8)})
 
 
 def test_the_level_goes_by_the_time_that_is_asked_about():
@@ -128,7 +145,7 @@ def history(directory, most=1_000_000):
 
 
 def test_coarser_levels_tell_of_what_the_finer_have_forgotten_and_the_other_way_round(tmp_path):
-    kept = history(tmp_path, 150_000)
+    kept = history(tmp_path, 200_000)
     start = 1_763_820_000.0
     minutes = 3600  # two days and a half: more than fits by the minute
     for minute in range(minutes):

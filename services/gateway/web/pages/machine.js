@@ -22,7 +22,7 @@ const COLUMNS = (admin, machine, refresh) => [
   ...(admin ? [{ name: "Orders", cell: (row) => row.State === "Claimed" && html`<button type="button" class="button small danger" onClick=${() => vacate(row.Name, refresh)}>Vacate<span class="unseen"> ${row.Name}</span></button>` }] : []),
 ];
 
-export function Machine({ path, level }) {
+export function Machine({ path, query, level }) {
   const name = path[1] ?? "";
   const answer = useData(url("/v1/overview/machine", { name }), { types: ["slot.changed", "claim.*"], every: 10000 });
   const admin = level === "ADMINISTRATOR";
@@ -34,10 +34,10 @@ export function Machine({ path, level }) {
         ? html`<button type="button" class="button" onClick=${() => undrain(name, answer.refresh)}>Cancel draining …</button>`
         : html`<button type="button" class="button danger" onClick=${() => drain(name, answer.refresh)}>Drain …</button>`)}
     </${Head}>
-    <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} admin=${admin} refresh=${answer.refresh} />`}</${Part}>`;
+    <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} query=${query} admin=${admin} refresh=${answer.refresh} />`}</${Part}>`;
 }
 
-function Shown({ data, admin, refresh }) {
+function Shown({ data, query, admin, refresh }) {
   const { about, slots } = data;
   const states = {};
   for (const slot of slots) {
@@ -48,7 +48,7 @@ function Shown({ data, admin, refresh }) {
   }
   const parts = Object.entries(states).map(([label, one]) => ({ label, value: one.cpus, tone: colour(label), unit: one.cpus === 1 ? "cpu" : "cpus", note: `${count(one.slots)} ${one.slots === 1 ? "slot" : "slots"}` }));
   return html`<div class="grid">
-    <${Card} title="Cpus by state" wide="w6"><${Bar} size="tall" parts=${parts} /><${Legend} parts=${parts} /><div class="below"><${MachineUse} about=${about} slots=${slots} /></div></${Card}>
+    <${Card} title="Cpus by state" wide="w6"><${Bar} size="tall" parts=${parts} /><${Legend} parts=${parts} /></${Card}>
     <${Card} title="The machine" wide="w6"><${Facts} facts=${[
       ["System", about.OpSysLongName ?? about.OpSysAndVer], ["Processor", [about.CpuModel, about.Arch].filter(Boolean).join(", ")],
       ["Cpus", about.TotalCpus && number(about.TotalCpus)], ["Memory", about.TotalMemory && memory(about.TotalMemory)], ["Disk", about.TotalDisk && memory(about.TotalDisk / 1024)],
@@ -56,6 +56,7 @@ function Shown({ data, admin, refresh }) {
       ["Daemon", about.MyAddress], ["Started", about.DaemonStartTime && html`<${Ago} at=${about.DaemonStartTime} />`], ["Heard of", about.LastHeardFrom && html`<${Ago} at=${about.LastHeardFrom} />`],
       ["Asleep", about.Offline === true && asleep(about)], ["Containers", [about.HasDocker && "Docker", about.HasSingularity && "Apptainer"].filter(Boolean).join(", ")],
     ]} /></${Card}>
+    <${MachineUse} about=${about} slots=${slots} query=${query} />
     ${isNumber(about.ExpectedMachineGracefulDrainingBadput) && html`<${Card} title="Draining" note=${about.Draining === true ? "its slots take no new jobs" : "what it would cost now, and has cost"}><${Facts} facts=${[
       ["Drains since", about.Draining === true && html`<${Ago} at=${about.LastDrainStartTime} />`], ["Reason", about.Draining === true && about.DrainReason],
       ...costs(about),

@@ -53,18 +53,18 @@ export function span(query, now) {
   return { from: last - seconds, to: last, points: seconds / step, zoomed: false, range };
 }
 
-const zoom = (from, to) => {
+export const zoom = (from, to) => {
   const [first, last] = [Math.floor(from), Math.ceil(to)];
   const room = Math.max(0, LEAST_S - (last - first)) / 2;
   go(href(current().path, { ...current().query, range: "", from: Math.floor(first - room), to: Math.ceil(last + room) }));
 };
 
 /** Ranges, and for who has no mouse what dragging does. */
-function Ranges({ shown, now }) {
+export function Ranges({ shown, now }) {
   const { from, to, zoomed, range } = shown;
   const wide = to - from;
   const middle = (from + to) / 2;
-  const tabs = Object.keys(RANGES).map((key) => ({ text: key, to: href([], { range: key }), on: key === range }));
+  const tabs = Object.keys(RANGES).map((key) => ({ text: key, to: href(current().path, { range: key }), on: key === range }));
   const way = (text, first, last, off = false) => html`<button type="button" class="button small" disabled=${off} onClick=${() => zoom(first, last)}>${text}</button>`;
   return html`<div class="row w12" role="group" aria-label="Time of the charts">
     <${Tabs} label="Range" tabs=${tabs} />
@@ -117,7 +117,7 @@ function Incidents({ incidents, cut }) {
 }
 
 /** An answer whose address moves on with time: the former one is shown until the next is there. */
-function useKept(path) {
+export function useKept(path) {
   const answer = useData(path, { every: 0 });
   const kept = useRef({ data: undefined, size: "" });
   const asked = new URLSearchParams(path.split("?")[1]);
@@ -126,7 +126,7 @@ function useKept(path) {
   return { ...answer, data: answer.data ?? kept.current.data };
 }
 
-const known = (found) => Object.values(found.series ?? {}).some((line) => line.some(isNumber));
+export const known = (found) => Object.values(found.series ?? {}).some((line) => line.some(isNumber));
 
 /** @param {{found: any, label: string, stacked?: boolean, show?: (value: number) => string, unit?: string, span?: {from: number, to: number}, marks?: number[], zoom?: (from: number, to: number) => void}} props span: what the axis shows */
 export function Line({ found, label, stacked, show = count, unit = "", span: shown, marks, zoom: zoomed }) {
