@@ -2,9 +2,9 @@
 
     python -m bench.dag_chain [--nodes 30] [--hold-claims SECONDS]
 
-Node to node is from the start of one job's program to the start of the next one's, of /bin/true, so it has everything
-in it: the end's way to the manager, the submit, the way to a slot, the launch. The facts of the DAG's journal tell
-these stages apart. The load of the machine is printed.
+Node to node is from one job's program to the next one's: all that a program does is to write down the time, first and
+last. So it has everything in it: the end's way to the manager, the submit, the way to a slot, the launch. The facts of
+the DAG's journal tell these stages apart. The load of the machine is printed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def stages(times: list[float], facts: list[tuple[Fact, float]]) -> dict[str, lis
 
 def run(pool: EmbeddedPool, place: Path, nodes: int, hold_claims: int) -> tuple[list[float], list[tuple[Fact, float]]]:
     """When each node's job said that it ran, seconds since 1970, and what the manager learned when."""
-    (place / "note.sh").write_text(f"#!/bin/sh\ndate +%s.%N >>{place}/times\n")
+    (place / "note.sh").write_text(f"#!/bin/bash\nLC_ALL=C\necho $EPOCHREALTIME >>{place}/times\n")
     (place / "note.sh").chmod(0o755)
     (place / "node.sub").write_text(
         f"executable = {place}/note.sh\ntransfer_executable = false\nshould_transfer_files = no\nqueue\n"

@@ -65,15 +65,14 @@ class Runs:
         self.by_key = startd.run_table.by_key
         self.counts = counts
         self._http: aiohttp.ClientSession | None = None
+        self._brief: set[str] = set()  # claims whose last job was soon over
         self._chirp = ChirpServer(self.context.log, startd.background.spawn)
         self._context = self._run_context()
 
     # -- begin
 
-    def activate(
-        self, claim_id: str, activation: Activation, job: ClassAd, *, after_brief: bool = False
-    ) -> tuple[Refused | None, SlotEffects]:
-        """Start a run; why not, if it can not be. after_brief: the claim's last one was soon over."""
+    def activate(self, claim_id: str, activation: Activation, job: ClassAd) -> tuple[Refused | None, SlotEffects]:
+        """Start a run; why not, if it can not be."""
         startd = self.startd
         self.counts.asked += 1
         claim = startd.slot_manager.claims.get(claim_id)
@@ -97,7 +96,7 @@ class Runs:
                 startd.effects.leased(answer)
             self.counts.started += 1
             record = self._record(claim_id, answer.slot, answer.schedd, activation, answer.lease_s)
-            self.adopt(record, after_brief=after_brief)
+            self.adopt(record, after_brief=claim_id in self._brief)
         return None, effects
 
     def _record(self, claim_id: str, slot: str, schedd: str, activation: Activation, lease: float) -> RunRecord:
@@ -184,8 +183,15 @@ class Runs:
         if outcome is not None:
             code = str(outcome.hold_code) if outcome.reason == "hold" else ""
             self.counts.ended.add(outcome.reason, code)
-        self.counts.over(run_times.had_s(run.record), run_times.ran_s(run.record))
-        claim = self.startd.slot_manager.claims.get(run.record.claim_id)
+        ran_s, claims = run_times.ran_s(run.record), self.startd.slot_manager.claims
+        self.counts.over(run_times.had_s(run.record), ran_s)
+        if run.record.started_at and ran_s < BRIEF_S:
+            self._brief.add(run.record.claim_id)
+            if len(self._brief) > len(claims):  # some are gone
+                self._brief &= claims.keys()
+        else:
+            self._brief.discard(run.record.claim_id)
+        claim = claims.get(run.record.claim_id)
         if claim is not None and claim.run == run.key and (why := _PREEMPTED.get(claim.vacate_code)):
             self.counts.preempted.add(why)
         self.startd.effects.carry_out(
@@ -219,8 +225,8 @@ class Runs:
         effects = SlotEffects()
         refusal: Refused | None
         try:
-            job, brief = unpack_ad(activation.job_ad), bool(record.started_at) and run_times.ran_s(record) < BRIEF_S
-            refusal, effects = self.activate(record.claim_id, activation, job, after_brief=brief)
+            job = unpack_ad(activation.job_ad)
+            refusal, effects = self.activate(record.claim_id, activation, job)
         except BadAd as error:
             refusal = Refused("bad-request", str(error))
         key = journal_records.run_key(activation, record.schedd)

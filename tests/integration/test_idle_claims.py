@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from engine.queue.jobs import JobId
+from services.schedd.core.claim import Claim
 from shared.messages.claims import JobExit
 from tests.integration.inside import InsidePool
 from tests.integration.pools import ProcessPool
@@ -43,6 +45,28 @@ async def test_the_next_job_starts_on_an_idle_claim_without_a_match(tmp_path):
         assert (await pool.startd.finish(second)).release
         assert claims_of(pool) == []
         assert {ad["NumShadowStarts"] for ad in await pool.history()} == {1}
+
+
+@spec("SUB-11")
+async def test_a_run_on_an_idle_claim_is_on_disk_with_the_submit_of_its_job(tmp_path, monkeypatch):
+    """A submit waits for the disk once, and no negotiator is told of a job that has its slot."""
+    async with Pool(tmp_path) as pool:
+        await idle_claim(pool)
+        transactions, offered = [], []
+        queue, write = pool.schedd.queue, pool.schedd.queue._transaction
+
+        def noted(bulk, jobs, claims):
+            transactions.append((any("INTO jobs" in one.sql for one in bulk), claims))
+            write(bulk, jobs, claims)
+
+        monkeypatch.setattr(queue, "_transaction", noted)
+        monkeypatch.setattr(pool.schedd.claim_table.job_offered, "set", lambda: offered.append(True))
+        await pool.submit()
+        (begun,) = [claims for submits, claims in transactions if submits]
+        assert [Claim.unpack(*claim).shadow.job for claim in begun] == [JobId(2, 0)]
+        assert not offered
+        await pool.submit(procs=2)
+        assert offered
 
 
 @spec("SUB-11")

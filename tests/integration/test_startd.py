@@ -166,6 +166,19 @@ async def test_a_job_that_is_over_at_once_is_told_of_by_its_end_alone(pool, monk
     assert [pool.schedd.phases(activation.job_id) for activation in others] == [["ended"], ["ended"]]
 
 
+async def test_so_is_one_that_comes_to_a_claim_kept_after_such_a_job(pool, monkeypatch):
+    monkeypatch.setattr("services.startd.runs.BRIEF_S", 3600.0)
+    monkeypatch.setattr("services.startd.run.reports.BRIEF_S", 3600.0)
+    pool.schedd.next_job = lambda report: JobReportAck()  # kept, without a job
+    first, granted = await pool.run()
+    await pool.schedd.end_of(first.job_id)
+    second = pool.activation()
+    await eventually(lambda: pool.conditions()[granted.slot] == "Claimed/Idle", what="the kept claim")
+    assert isinstance(await pool.call(ActivateClaim(claim_id=granted.claim_id, activation=second)), Activated)
+    await pool.schedd.end_of(second.job_id)
+    assert pool.schedd.phases(second.job_id) == ["ended"]
+
+
 async def test_a_longer_job_after_a_brief_one_is_told_to_run(pool, monkeypatch):
     monkeypatch.setattr("services.startd.runs.BRIEF_S", 3600.0)
     longer = pool.activation(cmd="/bin/sleep", Arguments="1000")

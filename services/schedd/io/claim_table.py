@@ -7,7 +7,7 @@ above it: who makes claims of matches (`claims`), and who follows the runs on th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from engine.queue.job_table import JobTable
@@ -58,6 +58,8 @@ class ClaimTable:
         self.idle = IdleClaimSet()
         self.nodes_due = asyncio.Event()  # a node of a parallel job got its claim, or lost it
         self.idle_due = asyncio.Event()  # one more claim is kept, or there may be a job for one
+        #: Set by who gives jobs to kept claims: do it now, written with the next commit. Gives how many jobs.
+        self.give_kept: Callable[[], int] = lambda: 0
         self._wakes: dict[str, asyncio.Event] = {}  # of claims that wait for their slots, by Claim.id
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -7,6 +7,7 @@ job, it is idle, as one is whose slot was asked for (LEA-11).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -43,6 +44,7 @@ class IdleClaims:
         self._presence = presence
         self._pacer = pacer
         self._may_add = may_add
+        self.claims.give_kept = self.give
 
     async def run(self) -> None:
         """Give claims jobs as these come, and back when nobody wants them, until cancelled."""
@@ -52,14 +54,23 @@ class IdleClaims:
             now = self.updates.now()
             for claim in [claim for claim in claims.idle.every() if claim.idle_until <= now]:
                 claims.give_back(claim, "no job came for it in its KeepClaimIdle")
-            begun = self._give_jobs(now)
-            if begun:
-                await self.updates.commit()  # a schedd killed after the order must know of the run
-            for claim, run in begun:
-                claims.spawn(self.activate(claim, run), "idle-claim")
+            self.give()
             ends = [claim.idle_until for claim in claims.idle.every()]
             wait_s = max(0.0, min(ends, default=now + LONGEST_WAIT_S) - self.updates.now())
             await wait_for_event(claims.idle_due, self.context.clock, min(wait_s, LONGEST_WAIT_S))
+
+    def give(self) -> int:
+        """Begin what kept claims can take. Who has just changed something else and asks for this before the commit has
+        both in one transaction. Returns how many jobs."""
+        if begun := self._give_jobs(self.updates.now()):
+            self.claims.spawn(self._order(begun, self.updates.commit()), "idle-claim")
+        return len(begun)
+
+    async def _order(self, begun: list[tuple[Claim, Activation]], written: asyncio.Future[None]) -> None:
+        """Order runs that were begun."""
+        await written  # a schedd killed after the order must know of the run
+        for claim, run in begun:
+            self.claims.spawn(self.activate(claim, run), "idle-claim")
 
     def _give_jobs(self, now: float) -> list[tuple[Claim, Activation]]:
         begun: list[tuple[Claim, Activation]] = []

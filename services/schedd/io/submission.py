@@ -47,6 +47,8 @@ from shared.users import local_name, same
 
 #: How long a repeated submit is recognised, seconds.
 REMEMBER_S: Final = 24 * 3600
+#: A submit of more jobs is written before any of them may run.
+MOST_WITH_RUNS: Final = 100
 #: More parts than this has no submit.
 MAX_PARTS: Final = 1 << 31
 
@@ -177,7 +179,26 @@ class Submission:
         else:
             told = submitted_event(updates.name, jobs, now)
         updates.carry_out([WriteLogs(entries), PublishEvent(told)])
-        await updates.commit()
+        begun = 0
+        if updates.claims.idle and total <= MOST_WITH_RUNS:
+            # Whose claims are kept may be next on them: those runs are begun with the submit, on disk with it.
+            await self._enter(draft, jobs, now)
+            begun = updates.claims.give_kept()
+            await updates.commit()
+        else:
+            await updates.commit()
+            await self._enter(draft, jobs, now)
+            if updates.table.undecided:
+                await updates.commit()
+        if updates.table.due_here:
+            updates.due_here.set()
+        if begun < total:  # else no more is wanted than negotiators know
+            updates.claims.offer_jobs()
+        return answer
+
+    async def _enter(self, draft: Draft, jobs: list[Job], now: float) -> None:
+        """Put the jobs of a submit into the queue."""
+        updates, cluster = self.updates, draft.cluster
         yielder = Yielder()
         cluster.entering = True  # the first may have left before the last comes
         try:
@@ -191,12 +212,6 @@ class Submission:
         finally:
             cluster.entering = False
             updates.drop_empty(cluster)
-        if updates.table.undecided:
-            await updates.commit()
-        if updates.table.due_here:
-            updates.due_here.set()
-        updates.claims.offer_jobs()
-        return answer
 
     def _begin(self, asked: SubmitJobs, common: ClassAd, now: float) -> Draft:
         settings = self.updates.settings
