@@ -14,6 +14,8 @@ from shared.errors import RoostError
 
 #: Of ads that `Collector.locate` gives: the gateway of a pool that the program has named.
 POOL = "RoostGateway"
+#: Tokens of pools that this program has started, by the addresses of their gateways.
+TOKENS: dict[str, str] = {}
 
 
 class HTCondorException(Exception):
@@ -50,8 +52,9 @@ class Remote:
 @contextmanager
 def gateway(pool: str | None = None, security: SecurityContext | None = None) -> Iterator[Client]:
     """A connection. Whatever goes wrong in Roost is a HTCondorException."""
+    token = security.preferred_token if security is not None else TOKENS.get(pool or "")
     try:
-        with Client(pool, security.preferred_token if security is not None else None) as client:
+        with Client(pool, token) as client:
             yield client
     except (RoostError, TimeoutError, OSError) as error:
         raise HTCondorException(str(error)) from error

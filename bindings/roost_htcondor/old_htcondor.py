@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from roost_htcondor import collector, credd, gateway, job_events, negotiator, schedd, startd, submit
+from roost_htcondor import collector, credd, gateway, job_events, negotiator, personal, schedd, startd, submit
 from roost_htcondor.class_ad import ExprTree
 from roost_htcondor.constants import JobAction, QueryOpt
 from roost_htcondor.gateway import HTCondorException, refused
@@ -143,3 +143,10 @@ class Credd(credd.Credd):
     """As htcondor2's."""
 
     _ad = ClassAd
+
+
+class PersonalPool(personal.PersonalPool):
+    """As htcondor2's."""
+
+    _schedd = Schedd
+    _collector = Collector

@@ -72,6 +72,10 @@ class Param(MutableMapping[str, str]):
         self._config, self._set = None, {}
         self._read()
 
+    def forget(self) -> None:
+        """What was read, not what was assigned: the environment names another pool now."""
+        self._config = None
+
     def subsystem(self, name: str, kind: SubsystemType = SubsystemType.Auto) -> None:
         """Go by what the configuration says for this subsystem."""
         self._subsystem, self._config = name.upper(), None

@@ -1,6 +1,6 @@
-"""Of HTCondor's htcondor.personal there is nothing in Roost: importing it says so."""
+"""htcondor.personal: a pool that a Python program starts and stops (docs/bindings.md)."""
 
-raise ImportError(
-    "htcondor.personal is not in Roost: `roost up` starts a personal pool, which these modules find by themselves",
-    name=__name__,
-)
+from roost_htcondor.old_htcondor import PersonalPool
+from roost_htcondor.personal import PersonalPoolState, SetCondorConfig
+
+__all__ = ["PersonalPool", "PersonalPoolState", "SetCondorConfig"]

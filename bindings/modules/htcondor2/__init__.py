@@ -1,5 +1,7 @@
 """htcondor2 of Roost: jobs, ads and orders, with the interface of HTCondor's module of that name (docs/bindings.md)."""
 
+import classad2
+
 from roost_htcondor import refuse_mixture
 from roost_htcondor.collector import Collector
 from roost_htcondor.constants import (
@@ -54,6 +56,7 @@ from roost_htcondor.submit import Submit, SubmitWarning
 
 refuse_mixture(__file__)
 
+classad = classad2
 AdTypes = AdType
 CredTypes = CredType
 DaemonCommands = DaemonCommand

@@ -1,6 +1,5 @@
-"""Of HTCondor's htcondor2.personal there is nothing in Roost: importing it says so."""
+"""htcondor2.personal: a pool that a Python program starts and stops (docs/bindings.md)."""
 
-raise ImportError(
-    "htcondor2.personal is not in Roost: `roost up` starts a personal pool, which these modules find by themselves",
-    name=__name__,
-)
+from roost_htcondor.personal import PersonalPool, PersonalPoolState, SetCondorConfig
+
+__all__ = ["PersonalPool", "PersonalPoolState", "SetCondorConfig"]
