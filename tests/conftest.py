@@ -60,7 +60,7 @@ made_up.set_up()
 DOCKER_TIMEOUT_S = 600
 COMPOSE = pytest.StashKey[contextlib.ExitStack]()
 COMPOSE_DONE = pytest.StashKey[set[pytest.Item]]()
-UNITS = Path(__file__).with_name("unit")
+UNITS = "tests/unit/"  # as ids begin
 # A task that will not be cancelled must not keep the suite waiting as well.
 UNWILLING_S = 5.0
 
@@ -90,6 +90,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    made_up.choose(config.getoption("--hypothesis-profile", ""))
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         warm.share()
 
@@ -98,6 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Whoever uses a server's fixture carries its marker, and is skipped where the user said so."""
     _choose_rows(config, items)
     without = config.getoption("--without")
+    groups = []
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         marked = {mark.name for mark in item.iter_markers()}  # looked for once: there are many tests
@@ -111,14 +113,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(DOCKER_TIMEOUT_S))
         if "compose_pool" in used:
             item.add_marker(pytest.mark.xdist_group("compose"))
+            marked.add("xdist_group")
         elif "xdist_group" not in marked and _shares(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-        _name_group(config, item)
+            marked.add("xdist_group")
+        groups.append(_group(item) if "xdist_group" in marked else "")
+        _name_group(config, item, groups[-1])
     # Tests of whole pools wait as much as they work: last come those that only work, which fill what is left. What one
     # worker has to run alone comes first, the longest of it before the rest.
-    groups = {item: _group(item) for item in items}
-    sizes = Counter(filter(None, groups.values()))
-    items.sort(key=lambda item: (UNITS in item.path.parents, -sizes[groups[item]]))
+    sizes = Counter(filter(None, groups))
+    places = [(item.nodeid.startswith(UNITS), -sizes[group]) for item, group in zip(items, groups, strict=True)]
+    items[:] = [items[number] for number in sorted(range(len(items)), key=places.__getitem__)]
 
 
 def pytest_collection_finish() -> None:
@@ -206,10 +211,9 @@ def _shares(item: pytest.Item) -> bool:
     )
 
 
-def _name_group(config: pytest.Config, item: pytest.Item) -> None:
+def _name_group(config: pytest.Config, item: pytest.Item, group: str) -> None:
     """Say the group in the id, by which pytest-xdist keeps a group in one worker. Its own way, up to 3.8, sets an
     attribute that pytest 9.2 does not read: then every worker makes its own of what a group shares."""
-    group = _group(item)
     if getattr(config.option, "loadgroup", False) and group and "@" not in item.nodeid.rpartition("]")[2]:
         item._id = type(item._id).parse(f"{item.nodeid}@{group}")
 
