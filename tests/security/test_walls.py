@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,13 @@ async def attack(place: Path, user: int, **knobs):
     return json.loads(out.decode().splitlines()[-1])
 
 
+@cache
+def attacked(user: int, nannies: str):
+    """What `attack` told, once for the tests of it: each is a startd in a fresh interpreter."""
+    with open_directory(OWN_PLACE) as place:
+        return asyncio.run(attack(place, user, **knobs_of(nannies)))
+
+
 CLOSED = ("EPERM", "EACCES", "ENOENT", "ESRCH", "EXDEV")
 
 
@@ -209,9 +217,9 @@ CLOSED = ("EPERM", "EACCES", "ENOENT", "ESRCH", "EXDEV")
 @needs_landlock
 @both
 @pytest.mark.parametrize("user", [0, NOBODY], ids=["root", "plain account"])
-async def test_a_job_gets_nothing_of_the_startds(user, nannies):
-    with open_directory(OWN_PLACE) as place:
-        told = await attack(place, user, **knobs_of(nannies))
+@pytest.mark.xdist_group("attacked")
+def test_a_job_gets_nothing_of_the_startds(user, nannies):
+    told = attacked(user, nannies)
     assert told["out"], told
     found = json.loads(told["out"])
     assert PASSWORD not in told["out"]
@@ -233,9 +241,9 @@ async def test_a_job_gets_nothing_of_the_startds(user, nannies):
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the calls are of x86-64")
 @both
 @pytest.mark.parametrize("user", [0, NOBODY], ids=["root", "plain account"])
-async def test_a_job_gains_no_rights_and_calls_nothing_dangerous(user, nannies):
-    with open_directory(OWN_PLACE) as place:
-        told = await attack(place, user, **knobs_of(nannies))
+@pytest.mark.xdist_group("attacked")
+def test_a_job_gains_no_rights_and_calls_nothing_dangerous(user, nannies):
+    told = attacked(user, nannies)
     assert told["native"] == (nannies == "native")
     found = json.loads(told["out"])
     refused = ("user namespace", "clone a namespace", "mount", "umount", "keyctl", "add_key", "bpf", "perf", "setns")
