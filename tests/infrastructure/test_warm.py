@@ -165,7 +165,8 @@ def test_a_test_with_a_setting_of_its_own_does_not_decide_for_those_after_it(mon
 STOOD_ON = "aio_pika aiohttp.web cryptography.x509 docker fastapi jwt numpy pydantic redis.asyncio sqlalchemy uvicorn"
 #: Begins each of some modules in a process of its own, where nothing but that has been imported.
 BEGIN = """
-import os, runpy, sys
+import gc, os, runpy, sys
+gc.disable()  # nothing of what is read here is garbage
 stood_on, *modules = sys.argv[1:]
 for name in stood_on.split():
     __import__(name)

@@ -14,7 +14,7 @@ from tests import warm
 from tests.waiting import wait_until
 
 #: Chains beside each other, of so many nodes each.
-CHAINS, LENGTH = 6, 50
+CHAINS, LENGTH = 6, 30
 
 
 @pytest.mark.servers
