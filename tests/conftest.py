@@ -16,10 +16,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from shared.call_stack import in_one_piece
-from tests import locked, made_up, spec, warm
+from tests import locked, made_up, reports, spec, warm
 from tests.garbage import Collections
 from tests.servers import Rabbit, Redis, Server, ServerError
 
@@ -142,7 +141,7 @@ def pytest_runtest_setup() -> None:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """pytest's own, with the stack of calls that a daemon has: what tests measure is so dear as it is there."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    in_one_piece(runtestprotocol, item, nextitem=nextitem)
+    in_one_piece(reports.run, item, nextitem)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
