@@ -15,6 +15,7 @@ import struct
 import termios
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -180,6 +181,8 @@ class Link:
         self._renewing = asyncio.Lock()
         self._renewals = Backoff(RENEW_FIRST_S, RENEW_CAP_S)
         self._answered: Callable[[DeliveredMessage], None] | None = None
+        self._probe: RawChannel | None = None  # that may be closed over a queue that is not there
+        self._asking = asyncio.Lock()
         self._replaced: deque[tuple[float, RawChannel]] = deque()  # since when (loop time)
         self.confirming: RawChannel
         self.plain: RawChannel
@@ -366,28 +369,23 @@ class Link:
         return True
 
     async def state(self, queue: str) -> QueueMethods.DeclareOk:
-        """A queue's messages that wait to be delivered, and its consumers. Raises Refused where there is none."""
-        probe = await self.channel("probe", essential=False)
-        state = await guarded(probe.queue_declare(queue, passive=True))
-        await guarded(probe.close())
-        return state
+        """A queue's messages that wait to be delivered, and its consumers. Raises Refused where there is none. The
+        channel is kept for the next question: to open one and to close it is dearer for the broker than to answer."""
+        async with self._asking:
+            probe, self._probe = self._probe, None
+            if probe is None or probe.is_closed:
+                probe = await self.channel("probe", essential=False)
+            state = await guarded(probe.queue_declare(queue, passive=True))
+            self._probe = probe  # not where the broker or the library has closed it over this
+            return state
 
     async def states(self, queues: Sequence[str]) -> dict[str, QueueMethods.DeclareOk]:
         """The messages of these queues that wait to be delivered, and their consumers; queues that are not there are
-        left out. Raises LinkLost, Refused."""
+        left out. Raises LinkLost."""
         found: dict[str, QueueMethods.DeclareOk] = {}
-        probe: RawChannel | None = None
         for queue in queues:
-            if probe is None:
-                probe = await self.channel("probe", essential=False)
-            try:
-                found[queue] = await probe.queue_declare(queue, passive=True)
-            except ChannelNotFoundEntity:
-                probe = None  # the broker has closed it
-            except (AMQPError, ChannelInvalidStateError, OSError, RuntimeError) as error:
-                raise LinkLost(explain(error)) from error
-        if probe is not None:
-            await guarded(probe.close())
+            with suppress(Refused):
+                found[queue] = await self.state(queue)
         return found
 
     async def declare(self, channel: RawChannel, queue: Queue) -> None:

@@ -111,18 +111,18 @@ class Watchdog:
 
     async def _look(self, link: Link, consumers: list[Consumer]) -> str:
         """What is wrong with the link; empty when nothing is."""
-        alive = link.control.exchange_declare(Exchange.RPC, passive=True)
-        await patiently(guarded(alive), self.every_s)
         for gone in [consumer for consumer in self._counts if consumer not in consumers]:
             self._counts.pop(gone)
             self._strikes.pop(gone, None)
         self.complaints.clear()
+        alive = False
         for consumer in consumers:
             before = consumer.count
             in_hand = consumer.in_hand
             state = await self._state(link, consumer)
             if state is None:
                 continue
+            alive = True
             progress = consumer.count != self._counts.get(consumer, before) or consumer.count != before
             full = in_hand >= consumer.prefetch
             silent = bool(state.message_count) and not full and not progress
@@ -138,6 +138,8 @@ class Watchdog:
                 self.complaints[consumer.queue.name] = (
                     f"all {consumer.prefetch} handlers have been busy for {seconds:.0f} s"
                 )
+        if not alive:  # who consumes nothing asks for a sign of life, and nothing else
+            await patiently(guarded(link.control.exchange_declare(Exchange.RPC, passive=True)), self.every_s)
         return ""
 
     async def _denied(self, link: Link, consumer: Consumer) -> bool:

@@ -4,7 +4,9 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from aiormq.exceptions import ChannelNotFoundEntity
 
+from shared.bus.amqp import link as link_module
 from shared.bus.amqp import watchdog
 from shared.bus.amqp.watchdog import DENIALS, Pulse, Watchdog
 
@@ -24,11 +26,11 @@ class Link:
     """To a broker that answers each look at a queue with the next of these numbers of consumers, the last for ever."""
 
     def __init__(self, *consumers):
-        self.consumers, self.looks = list(consumers), 0
+        self.consumers, self.looks, self.signs = list(consumers), 0, 0
         self.control = self
 
     async def exchange_declare(self, *_, **__):
-        pass
+        self.signs += 1
 
     async def state(self, _):
         self.looks += 1
@@ -50,6 +52,41 @@ async def test_a_queue_must_deny_its_consumer_for_some_time(said, trouble, looks
     dog = Watchdog(every_s=0.02)
     assert await dog._look(link, [Listener()]) == trouble
     assert link.looks == looks
+
+
+async def test_who_consumes_is_not_asked_for_a_sign_of_life_besides():
+    link, dog = Link(1), Watchdog(every_s=0.02)
+    assert await dog._look(link, [Listener()]) == ""
+    assert (link.looks, link.signs) == (1, 0)
+    assert await dog._look(link, []) == ""
+    assert (link.looks, link.signs) == (1, 1)
+
+
+class Queues(link_module.Link):
+    """A link whose broker has one queue, and closes the channel of whoever asks for another."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.opened = 0
+
+    async def channel(self, *_, **__):
+        self.opened += 1
+        return SimpleNamespace(queue_declare=self._declare, is_closed=False)
+
+    async def _declare(self, queue, *, passive):
+        if queue != "here":
+            raise ChannelNotFoundEntity(queue)
+        return queue
+
+
+async def test_looks_at_queues_share_a_channel_until_the_broker_closes_it():
+    link = Queues()
+    assert [await link.state("here") for _ in range(3)] == ["here"] * 3
+    assert link.opened == 1
+    with pytest.raises(link_module.Refused):
+        await link.state("gone")
+    assert await link.states(["here", "gone"]) == {"here": "here"}
+    assert link.opened == 2
 
 
 class Broker:
