@@ -99,6 +99,40 @@ def test_output_comes_as_it_is_written(visit, pool):
     visitor.picture("job-output", whole=True)
 
 
+def test_a_shell_beside_a_running_job(visit):
+    """As `roost exec`: in the job's directory; what is typed is shown, and Close or exit ends it."""
+    visitor = visit(anew=True)
+    page = visitor.go("job/1.0")
+    shell = page.get_by_role("region", name="Shell", exact=True)
+    shell.get_by_role("button", name="Open a shell").click()
+    expect(shell.get_by_role("status").filter(has_text="Ctrl F6")).to_be_visible()
+    screen = shell.locator(".xterm-rows")
+    page.keyboard.type(
+        "echo $((6 * 7))-$(basename $_CONDOR_SCRATCH_DIR | cut -c1-3); printf '\\033[38;2;200;30;30mred\\n'\n"
+    )
+    expect(screen).to_contain_text("42-dir")
+    expect(screen.locator("span[style*=color]").filter(has_text="red").last).to_be_visible()
+    page.keyboard.type("printf '\\303\\250\\n'\n")
+    expect(screen).to_contain_text("\u00e8")
+    assert visitor.accessibility() == []
+    with visitor.in_colours("dark"):
+        expect(shell.locator(".xterm-scrollable-element")).to_have_css("background-color", "rgb(15, 20, 25)")
+        assert visitor.contrast() == []
+        visitor.picture("job-shell", whole=True)
+    with visitor.in_size("phone"):
+        assert visitor.too_wide() <= 0
+    page.keyboard.press("Control+F6")
+    expect(shell.get_by_role("button", name="Close the shell")).to_be_focused()
+    shell.get_by_label("Terminal input").focus()
+    page.keyboard.type("exit 3\n")
+    expect(shell.get_by_role("status").filter(has_text="exit code 3")).to_be_visible()
+    shell.get_by_role("button", name="Close the shell").click()
+    expect(shell.get_by_role("button", name="Open a shell")).to_be_visible()
+    visitor.go("job/2.0")
+    expect(page.get_by_role("region", name="Output", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Open a shell")).to_have_count(0)  # it does not run
+
+
 def test_output_is_for_the_owner_and_administrators_only(visit, pool):
     said = pool.roost("token", "create", "eve@elsewhere", "-level", "WRITE").stdout
     stranger = re.findall(r"[\w-]{40,}", said)[-1]
@@ -107,6 +141,8 @@ def test_output_is_for_the_owner_and_administrators_only(visit, pool):
     page = visitor.go("job/1.0")
     expect(page.get_by_role("region", name="Output", exact=True).get_by_role("alert")).to_contain_text("belongs to")
     expect(page.get_by_role("main")).not_to_contain_text("line 5")
+    page.get_by_role("button", name="Open a shell").click()
+    expect(page.get_by_role("region", name="Shell", exact=True).get_by_role("alert")).to_contain_text("belongs to")
 
 
 def test_what_a_spooled_job_brought_back(visit, pool):

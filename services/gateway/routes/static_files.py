@@ -52,7 +52,7 @@ LEAST_TO_PACK: Final = 600
 ROOT_MARK: Final = "{{root}}"
 PRELOAD_MARK: Final = "<!-- modules -->"
 #: Loaded when a page needs it.
-LATER: Final = ("vendor/uplot.js",)
+LATER: Final = ("vendor/uplot.js", "vendor/xterm.js", "vendor/xterm-fit.js")
 
 
 def is_page(path: str) -> bool:

@@ -8,6 +8,7 @@ import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 import { said, tone } from "../lib/words.js";
 import { Output } from "../parts/output.js";
+import { Shell } from "../parts/shell.js";
 import { Use } from "../parts/use.js";
 import { Dag } from "../parts/dag.js";
 import { Table } from "../parts/table.js";
@@ -37,7 +38,7 @@ export function Job({ path, query, level }) {
         ([name, action]) => html`<button key=${name} type="button" class="button ${action.danger ? "danger" : ""}" onClick=${() => act(name, action, row, answer.refresh)}>${action.text}</button>`,
       )}
     </${Head}>
-    <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} id=${id} />`}</${Part}>`;
+    <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} id=${id} may=${may} />`}</${Part}>`;
 }
 
 /** The text that an attribute is, as the ad has it in quotes; empty where it is none. */
@@ -64,7 +65,7 @@ function standing(row) {
   return html`for <${Since} at=${row.EnteredCurrentStatus} />`;
 }
 
-function Shown({ data, id }) {
+function Shown({ data, id, may }) {
   const { job: row, ad, history } = data;
   const host = row.RemoteHost ?? row.LastRemoteHost;
   const story = useData(url(`/v1/overview/jobs/${encodeURIComponent(id)}/story`, { schedd: row.Schedd }), { types: ["job.*"], every: 15000 });
@@ -77,6 +78,7 @@ function Shown({ data, id }) {
       <${Recorded} answer=${story} what="The whole story of a job" instead=${html`<${Known} row=${row} />`}>${(found) => html`<${Story} story=${found} failed=${Boolean(row.Failure)} />`}</${Recorded}>
     </${Card}>
     ${ad.JobUniverse !== "7" && html`<${Output} row=${row} iwd=${text(ad.Iwd)} history=${history} />`}
+    ${may && row.Status === "Running" && !["7", "9"].includes(ad.JobUniverse) && html`<${Shell} key=${`${row.Id} ${row.NumJobStarts}`} row=${row} />`}
     <${Card} title="The job" wide="w6"><${Facts} facts=${[
       ["Command", html`<code>${command(row)}</code>`], ["Submitter", submitter(row)], ["Submitted", html`<${At} at=${row.QDate} />`],
       ["Cpus", number(row.RequestCpus)], ["Memory", row.RequestMemory !== undefined && memory(row.RequestMemory)], ["Priority in the queue", row.JobPrio],

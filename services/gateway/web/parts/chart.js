@@ -37,7 +37,7 @@ function style() {
 const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** The value of a light-dark() custom property as a colour that a canvas takes. */
-function resolved(name) {
+export function resolved(name) {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
   probe.hidden = true;

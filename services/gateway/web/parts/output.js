@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { ask, raw, url } from "../lib/api.js";
 import { count } from "../lib/format.js";
 import { save } from "../lib/save.js";
+import { begin, follow } from "../lib/visit.js";
 
 /** What is kept of a text, and asked for of a file: its end. */
 const MOST = 512 * 1024;
@@ -48,7 +49,7 @@ export function Output({ row, iwd, history }) {
 
 function Text({ row, name, source }) {
   const [shown, set] = useState({ text: "", cut: false, note: "", error: "", asked: false });
-  const [follow, setFollow] = useState(true);
+  const [following, setFollow] = useState(true);
   const [wrap, setWrap] = useState(true);
   const [wanted, search] = useState("");
   const box = useRef(null);
@@ -78,8 +79,8 @@ function Text({ row, name, source }) {
   }, []);
 
   useEffect(() => {
-    if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [shown.text, follow, wanted]);
+    if (following && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [shown.text, following, wanted]);
 
   const lines = shown.text.split("\n");
   const key = wanted.toLowerCase();
@@ -89,7 +90,7 @@ function Text({ row, name, source }) {
   return html`<div class="stack">
     <div class="row filters">
       <label class="field"><span>Only lines with</span><input class="input" type="search" value=${wanted} onInput=${(event) => search(event.currentTarget.value)} autocomplete="off" spellcheck=${false} /></label>
-      <label class="check"><input type="checkbox" checked=${follow} onChange=${(event) => setFollow(event.currentTarget.checked)} /> Follow</label>
+      <label class="check"><input type="checkbox" checked=${following} onChange=${(event) => setFollow(event.currentTarget.checked)} /> Follow</label>
       <label class="check"><input type="checkbox" checked=${wrap} onChange=${(event) => setWrap(event.currentTarget.checked)} /> Wrap lines</label>
       <button type="button" class="button small" onClick=${keep} disabled=${!shown.text}>Download</button>
       ${key && html`<span class="soft" role="status">${count(hits.length)} of ${count(lines.length)} lines</span>`}
@@ -101,32 +102,14 @@ function Text({ row, name, source }) {
   </div>`;
 }
 
-/** A visit to the running job: frames of a letter, a length in four bytes, and the bytes. */
+/** What the running job writes, as it does. */
 async function live(row, name, decoder, put, signal) {
-  const wish = { kind: "tail", stream: name, follow: true, max_bytes: MOST };
-  const { visit } = await ask(url(`/v1/jobs/${encodeURIComponent(row.Id)}/visits`, { schedd: row.Schedd }), { method: "POST", body: wish, signal });
-  const answer = await raw(`/v1/visits/${visit}/output`, { method: "GET", signal });
-  const reader = answer.body.getReader();
-  let rest = new Uint8Array(0);
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return put("", "The connection to the job has ended.");
-    const all = new Uint8Array(rest.length + value.length);
-    all.set(rest);
-    all.set(value, rest.length);
-    let at = 0;
-    while (all.length - at >= 5) {
-      const size = new DataView(all.buffer, at + 1, 4).getUint32(0);
-      if (all.length - at - 5 < size) break;
-      const kind = String.fromCharCode(all[at]);
-      const data = all.subarray(at + 5, at + 5 + size);
-      at += 5 + size;
-      if (kind === "o") put(decoder.decode(data, { stream: true }));
-      else if (kind === "e") throw new Error(new TextDecoder().decode(data).trim());
-      else if (kind === "x") return put("", JSON.parse(new TextDecoder().decode(data)).reason || "The job has ended.");
-    }
-    rest = all.slice(at);
-  }
+  const visit = await begin(row, { kind: "tail", stream: name, follow: true, max_bytes: MOST }, signal);
+  const how = await follow(visit, (kind, data) => {
+    if (kind === "e") throw new Error(new TextDecoder().decode(data).trim());
+    put(decoder.decode(data, { stream: true }));
+  }, signal);
+  put("", how ? how.reason || "The job has ended." : "The connection to the job has ended.");
 }
 
 /** A file of the access point: its end, asked for again as long as the page is looked at. */
