@@ -406,6 +406,7 @@ def test_batches_open_and_take_one_order_for_all_their_jobs(visit, pool, tmp_pat
     page = visitor.go(f"jobs?by=batch&search={cluster}")
     row = page.get_by_role("row").filter(has_text="nightly")
     expect(row).to_contain_text("3 held")
+    expect(page.locator(".pager").get_by_role("status")).to_have_text("1 batch")
     page.get_by_role("button", name="Order for all …").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("An order for 3 jobs")

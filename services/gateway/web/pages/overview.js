@@ -24,7 +24,7 @@ export function Overview({ query }) {
   if (!data) return html`<${Head} title="Overview" /><${Trouble} error=${answer.error} /><div class="grid">${[1, 2, 3, 4].map(() => html`<section class="card w3"><${Bones} big lines=${2} /></section>`)}<section class="card w12"><${Bones} lines=${6} /></section></div>`;
   const { slots, queue, waits, users } = data;
   const states = slots.error ? [] : [...STATES, ...Object.keys(slots.states).filter((name) => !STATES.includes(name))].filter((name) => slots.states[name]);
-  const parts = states.map((name) => ({ label: name, value: slots.states[name].slots, tone: colour(name), unit: slots.states[name].slots === 1 ? "slot" : "slots", to: href(["machines"], { by: "slot", state: name }), note: `${number(slots.states[name].cpus)} cpus` }));
+  const parts = states.map((name) => ({ label: name, value: slots.states[name].slots, tone: colour(name), unit: slots.states[name].slots === 1 ? "slot" : "slots", to: href(["machines"], { by: "slot", state: name }), note: `${number(slots.states[name].cpus)} ${slots.states[name].cpus === 1 ? "cpu" : "cpus"}` }));
   const cores = states.map((name) => ({ label: name, value: slots.states[name].cpus, tone: colour(name) }));
   const leader = Array.isArray(data.negotiators) ? data.negotiators.find((one) => one.NegotiatorIsActive) : null;
   const cycle = leader?.cycles?.[0];

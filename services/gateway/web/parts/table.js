@@ -60,7 +60,7 @@ export function Rows({ query, all }) {
 /** What is not on this page. @param {{shown: number, fits?: number, what: string, next: any, first: boolean, sizes?: boolean | "all"}} props sizes: whether the reader says how many rows a page has, or sees all */
 export function Pager({ shown, fits, what, next, first, sizes }) {
   const { path, query } = current();
-  const named = (number) => (number === 1 ? what.replace(/s$/, "") : what);
+  const named = (number) => (number === 1 ? what.replace(/(?<=ch)es$|s$/, "") : what);
   const total = fits === undefined || fits < 0 ? "" : ` of ${count(fits)}`;
   return html`<div class="pager">
     <span role="status">${first && !next ? `${count(fits ?? shown)} ${named(fits ?? shown)}` : `${count(shown)}${total} ${what} on this page`}</span>
