@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,8 @@ from engine.analyze.requirements import Requirements
 from engine.analyze.slots import Mask, Slots
 from engine.analyze.suggestions import suggestions
 from engine.analyze.unadvertised import unadvertised
+from engine.queue.jobs import BadSubmit
+from engine.queue.parallel import GROUPS, count_of, group_ad, sizes_of
 from engine.reasons import POLICIES, SLOTS, Amount, blockers, nearest, wait
 from engine.reasons import slots as so_many
 from shared.classad import ClassAd
@@ -22,13 +25,42 @@ STATES: Final = {
 }  # fmt: skip
 MOST_SLOT_TERMS: Final = 30  # those that reject most
 MOST_USERS: Final = 10
+#: Groups of machines of one job that are looked at; of one that has more the first is.
+MOST_GROUPS: Final = 20
 
 
 def explain_job(slots: Slots, job: ClassAd, last: Rejection | None = None, also: int = 0) -> JobReport:
-    """Everything about one job: see JobReport. `last`: what the negotiator said last; else the job's own
-    LastRejMatchReason counts. Raises only what `slots.patience` does."""
-    slots.prepare(job)
-    return slots.matching.together(lambda: _explained(slots, job, last or remembered(job), also))
+    """Everything about one job: see JobReport. Of a job whose machines are asked for in groups it is about the group
+    that stands worst. `last`: what the negotiator said last; else the job's own LastRejMatchReason counts. Raises only
+    what `slots.patience` does."""
+    last = last or remembered(job)
+    sizes = _sizes(job)
+    if not 1 < len(sizes) <= MOST_GROUPS:
+        report = _of_one(slots, job, last, also)
+        return replace(report, verdict=_of_all(job, report.verdict)) if _waits_for_all(job) else report
+    reports = [_of_one(slots, group_ad(job, group), last, also) for group in range(len(sizes))]
+    worst = min(range(len(reports)), key=lambda group: _served(reports[group]))
+    return replace(reports[worst], verdict=_of_all(job, reports[worst].verdict, sum(sizes[:worst]), sizes[worst]))
+
+
+def _of_one(slots: Slots, ad: ClassAd, last: Rejection | None, also: int) -> JobReport:
+    slots.prepare(ad)
+    return slots.matching.together(lambda: _explained(slots, ad, last, also))
+
+
+def _sizes(job: ClassAd) -> list[int]:
+    """How many machines each of its groups has; empty: it is no job that waits for groups, or its ad makes no sense."""
+    if GROUPS not in job or not _waits_for_all(job):
+        return []
+    try:
+        return sizes_of(job, count_of(job))
+    except BadSubmit:
+        return []
+
+
+def _served(report: JobReport) -> tuple[bool, bool, int]:
+    """How well a group of machines stands: one that no slot suits is worst."""
+    return report.capacity > 0, report.outcomes.get("free", 0) > 0, report.capacity
 
 
 def remembered(job: ClassAd) -> Rejection | None:
@@ -97,7 +129,7 @@ def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) ->
     return JobReport(
         job=name_of(job),
         state=state,
-        verdict=_of_all(job, state, _verdict(job, state, counts, capacity, last, short, needs, found)),
+        verdict=_verdict(job, state, counts, capacity, last, short, needs, found),
         blocked_by=blockers(code, counts) if state == "idle" else (),
         slots=len(slots),
         capacity=capacity,
@@ -188,12 +220,19 @@ def _on_their_way(job: ClassAd) -> str:
     return found
 
 
-def _of_all(job: ClassAd, state: str, verdict: str) -> str:
-    """The sentence of a parallel job, which starts on all of its machines or on none."""
+def _waits_for_all(job: ClassAd) -> bool:
+    """Whether it is a parallel job that has not got all of its machines."""
+    idle = state_of(job) == "idle" and not job.eval_string("RoostMatchedSlot")
+    return idle and job.eval("JobUniverse") == PARALLEL_UNIVERSE
+
+
+def _of_all(job: ClassAd, verdict: str, first: int = -1, machines: int = 0) -> str:
+    """The sentence of a parallel job, which starts on all of its machines or on none. first: the number of the first
+    of the `machines` that the verdict is about; negative: it is about all."""
     wanted, had = int(_number(job, "MaxHosts")), int(_number(job, "CurrentHosts"))
-    if state != "idle" or job.eval("JobUniverse") != PARALLEL_UNIVERSE or job.eval_string("RoostMatchedSlot"):
-        return verdict
-    others = "those of its first queue statement" if "NodeGroups" in job else "the others"
+    others = "the others" if first < 0 else f"node {first}"
+    if machines > 1:
+        others = f"nodes {first} to {first + machines - 1}"
     return f"It has {had} of {wanted} machines, and starts when it has all. As for {others}: {verdict}"
 
 

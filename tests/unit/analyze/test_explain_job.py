@@ -304,3 +304,35 @@ def test_columns_are_read_in_one_go(monkeypatch):
     wanted = job("Wish && TARGET.Gamma == Word", Wish="=TARGET.Alpha == 1 && Beta > Number", Number=1, Word="x")
     assert explain_job(slots, wanted).outcomes == {"free": 3}
     assert len(passes) == 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "verdict"),
+    [
+        ({}, "As for the others: 3 slots could run it now; it waits for the next negotiation cycle."),
+        ({"NodeGroups": "1,2"}, "As for node 0: 3 slots could run it now; it waits for the next negotiation cycle."),
+        (
+            {"NodeGroups": "1,2", "NodeGroup1_RequestMemory": 10**6},
+            "As for nodes 1 to 2: No slot satisfies its Requirements",
+        ),
+        (
+            {"NodeGroups": "2,1", "RequestMemory": 10**6, "NodeGroup1_RequestMemory": 1},
+            "As for nodes 0 to 1: No slot satisfies its Requirements",
+        ),
+        (
+            {"NodeGroups": "2,1", "NodeGroup1_Requirements": "=false"},
+            "As for node 2: No slot satisfies its Requirements",
+        ),
+        ({"NodeGroups": "9,9"}, "As for the others: 3 slots could run it now"),  # an ad that makes no sense
+    ],
+)
+def test_of_a_job_with_groups_of_machines_those_are_told_that_stand_worst(groups, verdict):
+    asked = job(JobUniverse=11, MinHosts=3, MaxHosts=3, CurrentHosts=1, **groups)
+    found = explain_job(pool(*nodes(3)), asked)
+    assert found.verdict.startswith(f"It has 1 of 3 machines, and starts when it has all. {verdict}")
+
+
+def test_a_job_with_groups_of_machines_that_runs_is_told_as_any_other():
+    groups = {"NodeGroups": "1,2", "NodeGroup1_RequestMemory": 10**6}
+    found = explain_job(pool(*nodes(3)), job(JobUniverse=11, MinHosts=3, MaxHosts=3, JobStatus=2, **groups))
+    assert found.verdict == "It is running."
