@@ -22,6 +22,7 @@ import asyncio
 import multiprocessing  # noqa: F401  (names the program's module __mp_main__, as it is called where jobs run)
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from itertools import islice
@@ -30,7 +31,8 @@ from typing import Any, Final, Self
 
 from roost.aio import AsyncClient
 from roost.errors import ClientError
-from roost.function_pool import CallFuture, FunctionPool
+from roost.function_pool import STATES, CallFuture, FunctionPool
+from roost.notebook import table
 
 #: Names of Pool's options -> submit commands.
 _RESOURCES: Final = {
@@ -96,7 +98,8 @@ class Pool(_Calls):
         self._pool: FunctionPool | None = None
         self._problem: BaseException | None = None
         self._shut = False
-        self._futures: set[Future[Any]] = set()
+        self._futures: set[CallFuture] = set()
+        self._over: Counter[str] = Counter()  # calls by how they ended
         self._lock = threading.Lock()
         self._made = threading.Event()
         self._end: asyncio.Event
@@ -144,8 +147,23 @@ class Pool(_Calls):
         return future
 
     def _forget(self, future: Future[Any]) -> None:
+        assert isinstance(future, CallFuture)
         with self._lock:
             self._futures.discard(future)
+            self._over[future.state] += 1
+
+    def states(self) -> dict[str, int]:
+        """How many calls are waiting, running, done, failed and cancelled, of all that were made."""
+        with self._lock:
+            found = self._over + Counter(future.state for future in self._futures)
+        return {state: found[state] for state in STATES}
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{count} {state}" for state, count in self.states().items() if count)
+        return f"<{type(self).__name__} {told or 'without calls'}>"
+
+    def _repr_html_(self) -> str:
+        return table("Pool", self.states())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """wait: until all calls are over. cancel_futures: take back those that do not run yet."""

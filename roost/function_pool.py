@@ -22,6 +22,7 @@ from roost.aio import AsyncClient
 from roost.errors import ClientError
 from roost.following import EventFollower, until_done
 from roost.functions import PICKLED_RESULT, RUNNER, FunctionFailed, pickled, read_pickled, write_runner
+from roost.notebook import table
 from roost.protocol import Event
 from shared.classad import ClassAd
 
@@ -29,6 +30,8 @@ from shared.classad import ClassAd
 TOGETHER: Final = 500
 #: Results that are fetched at a time.
 FETCHES: Final = 8
+#: What calls can be.
+STATES: Final = ("waiting", "running", "done", "failed", "cancelled")
 _EVENTS: Final = ("job.started", "job.ended", "job.removed", "job.held")
 _ASKED: Final = ("ClusterId", "ProcId", "JobStatus", "HoldReason", "RemoveReason")
 
@@ -48,6 +51,20 @@ class CallFuture(Future[Any]):
             return False
         self._pool.from_any_thread(self._pool.take_back, self)
         return True
+
+    @property
+    def state(self) -> str:
+        """waiting, running, done, failed or cancelled."""
+        if not self.done():
+            return "running" if self.running() else "waiting"
+        return "cancelled" if self.cancelled() else "failed" if self.exception() is not None else "done"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.state}{f', job {self.job_id}' if self.job_id else ''}>"
+
+    def _repr_html_(self) -> str:
+        failed = repr(self.exception()) if self.state == "failed" else ""
+        return table("Call", {"state": self.state, "job": self.job_id, "access point": self.schedd, "raised": failed})
 
     def remove(self, reason: str = "") -> None:
         """Remove its job, whatever it does; the call has failed then, if it was not over."""

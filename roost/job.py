@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from roost.errors import ClientError
+from roost.notebook import table
 from shared.classad import ClassAd
 
 #: JobStatus as people read it.
@@ -46,6 +47,9 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
+
+    def _repr_html_(self) -> str:
+        return table(f"Job {self.id}", {"access point": self.schedd})
 
     def _outcome(self, ad: ClassAd) -> Outcome:
         status = self._status(ad)

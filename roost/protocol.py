@@ -82,6 +82,11 @@ class Cluster:
     def ids(self) -> list[str]:
         return [f"{self.cluster}.{proc}" for proc in range(self.count)]
 
+    def _repr_html_(self) -> str:
+        from roost.notebook import table  # no command needs it
+
+        return table(f"Cluster {self.cluster}", {"jobs": self.count, "access point": self.schedd})
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, as_completed
 import pytest
 
 from roost import AsyncPool, ClientError, Pool
+from roost.function_pool import STATES
 from roost.functions import FunctionFailed, RemoteTraceback
 from tests.integration import functions_to_run as jobs
 from tests.integration.inside import InsidePool
@@ -41,6 +42,9 @@ def test_values_of_any_kind_come_back_and_nothing_stays_in_the_queue(inside):
         ids = [future.job_id for future in futures]
         size = 20_000_000
         assert len(pool.submit(jobs.large, size).result(PATIENCE_S)) == size
+    assert pool.states() == {**dict.fromkeys(STATES, 0), "done": 6}
+    assert repr(pool) == "<Pool 6 done>"
+    assert "<td" in pool._repr_html_()
     assert not queued(inside)
     with inside.client() as client:
         assert {ad["JobBatchName"] for ad in client.jobs(*ids, history=True)} == {"points"}
