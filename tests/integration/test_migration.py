@@ -1,8 +1,11 @@
 """The steps of docs/migration.md, as they are written there: a personal HTCondor with groups, policies and cron jobs,
 its users and its queue of a thousand jobs. Nothing is lost, and what does nothing here is told, and nothing else."""
 
+import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from shared.classad import parse_expr, unparse
 from tests.integration.inside import InsidePool
 from tests.integration.test_import import NOW, accountant_log, queue_log, shared, users
 from tests.spec import spec
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 STEPS = [
@@ -22,6 +25,15 @@ STEPS = [
     "roost import queue /var/lib/condor/spool/job_queue.log",
     "roost userprio -allusers",
     "roost q -allusers",
+]
+#: In a user's shell.
+USERS_STEPS = [
+    "roost condor-names ~/bin",
+    "export PATH=~/bin:$PATH",
+    "condor_submit solve.sub",
+    "condor_q",
+    "condor_wait -wait 300 solve.log",
+    "condor_history -limit 1",
 ]
 #: As a distribution's package and its administrator would have it. `!` in front: a line that does nothing here.
 CONFIG = """\
@@ -133,6 +145,33 @@ def pool(place):
 def test_the_page_has_these_steps():
     found = re.findall(r"^    ((?:[A-Z_]+=\S+ )?roost .*)$", PAGE.read_text(), re.MULTILINE)
     assert found == STEPS
+    assert re.findall(r"^    \$ (.*)$", PAGE.read_text(), re.MULTILINE) == USERS_STEPS
+
+
+def test_a_user_goes_on_with_the_commands_and_files_of_before(pool, tmp_path):
+    (tmp_path / "installed").mkdir()
+    command = tmp_path / "installed" / "roost"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m roost "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "solve.sub").write_text(
+        "executable = /bin/echo\ntransfer_executable = false\narguments = moved\n"
+        "output = solve.out\nlog = solve.log\nqueue\n"
+    )
+    path = f"{command.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/sh", "-ec", "\n".join(USERS_STEPS)],
+        cwd=tmp_path,
+        env={**pool.environment(), "HOME": str(tmp_path), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "solve.out").read_text() == "moved\n"
+    assert "1 job(s) submitted" in done.stdout
+    assert "All jobs done." in done.stdout
+    assert "/bin/echo" in done.stdout
 
 
 HELD = {"JobStatus": "5", "HoldReason": '"by hand"', "HoldReasonCode": "1", "HoldReasonSubCode": "0"}
