@@ -162,6 +162,9 @@ class Shadow:
     stored_usage: Usage = field(default_factory=_no_usage)  # as last reported
     output_began: float = 0.0  # wall clock, when its output began to come, for its trace
     removed_by_policy: bool = False  # it is being ended, as a policy removed its job
+    vacated_because: str = ""  # a policy's words, where one ends it
+    input_told: bool = False  # the job's log tells that its files are on their way
+    output_told: bool = False  # likewise its output
     public: frozenset[str] = frozenset()  # names of files that its machine was told of as public
 
 

@@ -6,7 +6,6 @@ lines below the table for changes that end by themselves.
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -145,18 +144,20 @@ class _Table:
         self.view, self.updated = view, updated
         self._count = len(lines)
         self.policy: str = next(
-            (line.surplus for line in reversed(lines) if line.surplus in ("regroup", "byquota")),
-            "no" if any(line.surplus for line in lines) else "",
+            (line.surplus for line in reversed(lines) if line.surplus in ("regroup", "byquota")), ""
         )
-        groups = sorted(line.name for line in lines if line.is_group and not line.is_root)
         # Of a file groups of nobody make no tree, as with HTCondor's tool; a pool's are worth seeing all the same.
-        grouped = not view.from_file or any(not line.is_group and line.group != ROOT for line in lines)
+        self.numbered = not view.from_file or any(not line.is_group and line.group != ROOT for line in lines)
+        #: They count those that are not shown, too. Groups of nobody have only their places in the file, below zero.
+        self.group_ids = _numbers_of_groups(lines, numbered=self.numbered)
         waiting = view.quotas_asked and not view.from_file
         lines = [line for line in lines if line.last >= view.since or (waiting and _waits(line))]
-        known = {line.name for line in lines if line.is_group}
-        lines = [line if line.is_group or line.group in known else replace(line, group=ROOT) for line in lines]
+        if not view.from_file:
+            known = {line.name for line in lines if line.is_group}
+            lines = [line if line.is_group or line.group in known else replace(line, group=ROOT) for line in lines]
+        self._wide = lines  # of a file also names that are not shown count in the width
         columns = set(view.columns)
-        nested = grouped and any(not line.is_root and (line.is_group or line.group != ROOT) for line in lines)
+        nested = any(self.number(line) > 0 for line in lines)
         users_only = columns <= PRIORITIES and not view.hierarchical
         if users_only or not nested:
             if not view.quotas_asked:
@@ -168,20 +169,30 @@ class _Table:
         self.columns = [column for column in COLUMNS if column.name in columns]
         self.groups_only = bool(columns) and columns <= QUOTAS
         self.nested = nested and not users_only and view.hierarchical is not False and not view.groups_first
-        if not nested:
+        if not nested and not view.from_file:
             lines = [line for line in lines if not line.is_root]
-        self.grouped = nested
         #: Users count in the sums, and in the width of the first column, also where only groups are shown.
         self.users = [line for line in lines if not line.is_group]
         self.all = lines
         self.came = list(lines)
-        #: They count those that are not shown, too.
-        self.group_ids = {name: number for number, name in enumerate(groups, start=1)}
-        # Among equals: groups by name, the root last, before users as they came.
-        self.all.sort(key=lambda line: (not line.is_group, line.is_root, line.name if line.is_group else ""))
+        # Among equals: groups by name, the root last, before users as they came; in a file of groups of nobody all so.
+        if self.numbered:
+            self.all.sort(key=lambda line: (not line.is_group, line.is_root, line.name if line.is_group else ""))
         self.shown = sorted(
             (line for line in self.all if line.is_group or not self.groups_only), key=self._order(columns)
         )
+        if not nested:  # the root is of interest only after another
+            first = next((place for place, line in enumerate(self.shown) if line.is_group and not line.is_root), None)
+            self.shown = [
+                line
+                for place, line in enumerate(self.shown)
+                if not line.is_root or (first is not None and place > first)
+            ]
+
+    def number(self, line: Line) -> int:
+        """The number of a line's group; 0 of the root. A group that no line tells of comes before all."""
+        group = line.name if line.is_group else line.group
+        return 0 if group == ROOT else self.group_ids.get(group, -2 * self._count)
 
     # --- order
 
@@ -192,8 +203,7 @@ class _Table:
             return (line.usage if columns & {"in_use", "usage"} else line.name,)
 
         def nested(line: Line) -> tuple[object, ...]:
-            group = line.name if line.is_group else line.group
-            number = self.group_ids.get(group, 0)
+            group, number = line.name if line.is_group else line.group, self.number(line)
             last = number == 0 and self.policy == "regroup"
             key = self.display_order(group, columns) if columns & {"priority", "in_use", "usage"} else 0.0
             return (last, key, number, not line.is_group, *user(line))
@@ -226,12 +236,7 @@ class _Table:
 
     def lines(self) -> list[str]:
         users = f"Number of users: {len(self.users)}"
-        # Where it stands below its group, HTCondor counts the dot behind the group's name, which it does not print.
-        dots = dict.fromkeys(self.group_ids, 1) if self.nested else {}
-        longest = max(
-            (len(self._listed(line)) + (0 if line.is_group else dots.get(line.group, 0)) for line in self.all),
-            default=0,
-        )
+        longest = max(map(self._length, self._wide if self.view.from_file else self.all), default=0)
         width = (
             max(
                 10,
@@ -273,8 +278,15 @@ class _Table:
         if not self.nested or line.is_group:
             return line.name
         # The name says its group already.
-        inside = line.name[len(line.group) + 1 :] if self.group_ids.get(line.group) else line.name
+        inside = line.name[len(line.group) + 1 :] if self.number(line) > 0 else line.name
         return f"  {inside}"
+
+    def _length(self, line: Line) -> int:
+        """Of a name, for the width of its column: HTCondor counts the dot behind a group's name, which it does not
+        print, and takes off a group that no line tells of."""
+        if not self.nested or line.is_group:
+            return len(line.name)
+        return len(line.name) + 2 - (len(line.group) if self.number(line) else 0)
 
     def _cells(self, line: Line) -> list[str]:
         cells = []
@@ -320,7 +332,7 @@ def _numbers(
         return None if amount is None else _amount(amount, width, decimals)
 
     def total(shown: _Table) -> str:
-        return _amount(math.fsum(value(line) or 0.0 for line in shown.users), width, decimals) if summed else ""
+        return _amount(sum(value(line) or 0.0 for line in shown.users), width, decimals) if summed else ""
 
     return _Column(name, width, first, second, cell, total, of_groups=of_groups)
 
@@ -352,12 +364,12 @@ def _since_total(shown: _Table) -> str:
 
 
 def _group_number(shown: _Table, line: Line) -> str:
-    number = shown.group_ids.get(line.name if line.is_group else line.group, 0)
+    number = shown.number(line)
     return str(number) if number else ""
 
 
 def _group_order(shown: _Table, line: Line) -> str:
-    if not shown.grouped:
+    if not shown.numbered or shown.number(line) < 0:
         return ""
     return _amount(shown.display_order(line.name if line.is_group else line.group), 9)
 
@@ -383,6 +395,11 @@ COLUMNS: Final = (
     _numbers("floor", 9, "Submitter", "Floor", lambda line: line.floor if line.floor > 0 else None),
     _numbers("ceiling", 9, "Submitter", "Ceiling", lambda line: line.ceiling if line.ceiling >= 0 else None),
 )
+
+
+def _numbers_of_groups(lines: Sequence[Line], *, numbered: bool) -> dict[str, int]:
+    groups = {line.name: -place for place, line in enumerate(lines, 1) if line.is_group and not line.is_root}
+    return {name: number for number, name in enumerate(sorted(groups), 1)} if numbered else groups
 
 
 def _waits(line: Line) -> bool:

@@ -37,7 +37,30 @@ NEVER: Final = (
     ),
     Answer("`roost exec` runs programs beside a job without sshd", "HasSshd"),
     Answer("what a slot can do are attributes by themselves: HasDocker, HasFileTransfer", "StarterAbilityList"),
-    Answer("daemons have no addresses of their own: Machine and Name tell who a slot is", "AddressV1"),
+    Answer(
+        "daemons have no addresses of their own: Machine and Name tell who a slot is",
+        "AddressV1 COLLECTOR_HOST_STRING PrivateNetworkName",
+    ),
+    Answer("daemons are known by their users of the broker: `roost identities`", "AuthenticatedIdentity"),
+    Answer("machines have no end of their own that their slots would tell", "TimeToLive"),
+    Answer(
+        "what a run uses is in its job's ad: DiskUsage, ResidentSetSize, RemoteUserCpu",
+        "CpusUsage DiskUsage ExecutableSize NumPids",
+    ),
+    Answer(
+        "when work is fetched next, and was last, is in the startd's log",
+        "LastFetchWorkCompleted LastFetchWorkSpawned NextFetchWorkDelay",
+    ),
+    Answer(
+        "NumDynamicSlots tells how many there are now", "NewDSlotNotMatch NumDynamicSlotsTime RecentNewDSlotNotMatch"
+    ),
+    Answer("a slot's number is the end of its name", "DSlotId"),
+    Answer("DaemonStartTime tells since when it runs; `roost config-val` what it goes by", "DaemonLastReconfigTime"),
+    Answer("LoadAvg and CondorLoadAvg tell the load; policies may have a macro CpuBusy", "CpuBusy"),
+    Answer("a job's directory is in the log of its job (001), and in its environment", "CondorScratchDir"),
+    Answer("UpdatesTotal and UpdatesLost tell how many ads came", "UpdatesHistory"),
+    Answer("every execution point does", "HasStartDaemonAd HasTransferInputRemaps"),
+    Answer("every startd is an execution point of its own", "IsLocalStartd"),
     Answer("a claim ends by CLAIM_WORKLIFE, which no ad tells", "ClaimEndTime MaxClaimTime"),
     Answer("a machine that can be woken is IsWakeAble", "IsWakeEnabled"),
     Answer("RemoteNegotiatingGroup tells under which group a slot was claimed", "RemoteAutoregroup"),
@@ -50,6 +73,13 @@ NEVER: Final = (
 
 #: Slots have these, and they tell less than HTCondor's.
 PART: Final = (
+    Answer(
+        "machines have it that may sleep (HIBERNATE_CHECK_INTERVAL), and what wakes them where their network tells",
+        "HibernationLevel HibernationState HibernationSupportedStates IsWakeAble IsWakeOnLanEnabled"
+        " IsWakeOnLanSupported Unhibernate WakeOnLanEnabledFlags WakeOnLanSupportedFlags",
+    ),
+    Answer("partitionable slots have it whose parts have GPUs", "ChildGPUs"),
+    Answer("a slot that was claimed by a group's submitter has it", "RemoteNegotiatingGroup"),
     Answer("it is the name of the daemon's inbox at the broker, no address", "MyAddress StartdIpAddr"),
     Answer("the version of HTCondor whose rules are obeyed; RoostVersion is the daemon's own", "CondorVersion"),
     Answer("jobs have it; the cores of a slot are Cpus", "JobVM_VCPUS"),

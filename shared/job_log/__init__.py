@@ -10,6 +10,7 @@ from __future__ import annotations
 from shared.job_log.event import KINDS, Event, Form, JobEventType, parse_form
 from shared.job_log.events import (
     LogHead,
+    Resource,
     aborted,
     attribute_changed,
     cluster_removed,
@@ -31,6 +32,7 @@ from shared.job_log.events import (
     reconnect_failed,
     reconnected,
     released,
+    remote_error,
     resources,
     shadow_exception,
     submitted,
@@ -54,6 +56,7 @@ __all__ = [
     "LogFollower",
     "LogHead",
     "LogReader",
+    "Resource",
     "aborted",
     "append",
     "as_ad",
@@ -78,6 +81,7 @@ __all__ = [
     "reconnect_failed",
     "reconnected",
     "released",
+    "remote_error",
     "resources",
     "shadow_exception",
     "submitted",

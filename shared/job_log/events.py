@@ -49,7 +49,7 @@ def post_script_terminated(job: JobId, at: float, node: str, code: int) -> Event
 
 def cluster_submitted(cluster: int, at: float, host: str) -> Event:
     """Before any of its jobs: further ones may come for as long as `cluster_removed` was not told."""
-    return Event(35, cluster, -1, at, {"SubmitHost": f"<{host}>"}, -1)
+    return Event(35, cluster, -1, at, {"SubmitHost": f"<{host}>"})
 
 
 def cluster_removed(cluster: int, at: float, materialized: int, total: int, reason: str = "") -> Event:
@@ -57,7 +57,7 @@ def cluster_removed(cluster: int, at: float, materialized: int, total: int, reas
     told: dict[str, Any] = {"NextProcId": materialized, "NextRow": total, "Completion": int(materialized >= total)}
     if reason:
         told["Notes"] = one_line(reason)
-    return Event(36, cluster, -1, at, told, -1)
+    return Event(36, cluster, -1, at, told)
 
 
 def executing(
@@ -123,7 +123,17 @@ def terminated(
     run: Usage,
     total: Usage,
     resources: Sequence[Resource],
+    ran: bool = True,
 ) -> Event:
+    """ran: it was its program that ended, and not only the job (noop_job)."""
+    end = {
+        "Who": "itself",
+        "How": "OF_ITS_OWN_ACCORD",
+        "HowCode": 0,
+        "When": int(at),
+        "ExitBySignal": exit_signal is not None,
+        **({"ExitCode": exit_code or 0} if exit_signal is None else {"ExitSignal": exit_signal}),
+    }
     return event(
         5,
         job,
@@ -136,14 +146,7 @@ def terminated(
             "TotalSentBytes": float(total.bytes_sent),
             "TotalReceivedBytes": float(total.bytes_received),
             **_resource_attributes(resources),
-            "ToE": {
-                "Who": "itself",
-                "How": "OF_ITS_OWN_ACCORD",
-                "HowCode": 0,
-                "When": int(at),
-                "ExitBySignal": exit_signal is not None,
-                **({"ExitCode": exit_code or 0} if exit_signal is None else {"ExitSignal": exit_signal}),
-            },
+            "ToE": end if ran else None,
         },
     )
 
@@ -202,6 +205,12 @@ def generic(job: JobId, at: float, text: str) -> Event:
     return event(8, job, at, {"Info": one_line(text)})
 
 
+def remote_error(job: JobId, at: float, slot: str, text: str, code: int, subcode: int) -> Event:
+    """An execution point says why it can not do its part of a job. code, subcode: of the hold that follows."""
+    told = {"Daemon": "starter", "ExecuteHost": slot, "ErrorMsg": one_line(text)}
+    return event(21, job, at, {**told, "HoldReasonCode": code, "HoldReasonSubCode": subcode})
+
+
 def aborted(job: JobId, at: float, reason: str) -> Event:
     return event(9, job, at, {"Reason": one_line(reason)})
 
@@ -245,9 +254,19 @@ def reconnect_failed(job: JobId, at: float, reason: str, slot: str) -> Event:
 def job_ad_information(cause: Event, attributes: Mapping[str, Any]) -> Event:
     """What a job wants told with each of its events (JobAdInformationAttrs). attributes: their values in its ad, which
     come besides what the event itself told."""
-    told = {"TriggerEventTypeNumber": cause.number, "TriggerEventTypeName": f"ULOG_{JobEventType(cause.number).name}"}
-    flat = {name: value for name, value in cause.attributes.items() if not isinstance(value, Mapping)}
-    return Event(28, cause.cluster, cause.proc, cause.at, {**told, **flat, **attributes}, cause.subproc)
+    told: dict[str, Any] = {"TriggerEventTypeNumber": cause.number}
+    told |= {"TriggerEventTypeName": f"ULOG_{JobEventType(cause.number).name}", "MyType": cause.kind}
+    told |= {name: value for name, value in cause.attributes.items() if cause.number != 4 or not _of_resources(name)}
+    return Event(28, cause.cluster, cause.proc, cause.at, {**told, **attributes}, cause.subproc)
+
+
+def _of_resources(name: str) -> bool:
+    """Whether it is of an event's table of resources, which HTCondor leaves out of 028 where a run was evicted."""
+    run = ("RunRemoteUsage", "RunLocalUsage")
+    return name.startswith("Request") or (name.endswith("Usage") and name not in run) or name in _ALLOCATED
+
+
+_ALLOCATED: Final = ("Cpus", "Disk", "GPUs", "Memory")
 
 
 def attribute_changed(job: JobId, at: float, name: str, before: str | None, after: str) -> Event:
@@ -310,17 +329,20 @@ class Resource:
     allocated: float | None
 
 
-def resources(job: ClassAd, slot: ClassAd, usage: Usage, ran_s: float) -> list[Resource]:
-    """What the job used, asked for and got."""
+def resources(job: ClassAd, slot: ClassAd, usage: Usage, ran_s: float, had_s: float | None = None) -> list[Resource]:
+    """What the job used, asked for and got. ran_s: of its program. had_s: it had its slot; None: not known."""
     cores = round((usage.user_cpu_s + usage.sys_cpu_s) / ran_s, 2) if ran_s > 0 else None
     rows = [
         Resource("Cpus", cores, _number(job, "RequestCpus"), _number(slot, "Cpus")),
         Resource("Disk", usage.disk_kib, _number(job, "RequestDisk"), _number(slot, "Disk")),
         Resource("Memory", usage.memory_mib, _number(job, "RequestMemory"), _number(slot, "Memory")),
     ]
-    gpus = _number(job, "RequestGPUs")
-    if gpus is not None:
-        rows.insert(2, Resource("GPUs", None, gpus, _number(slot, "GPUs")))
+    gpus = Resource("GPUs", None, _number(job, "RequestGPUs"), _number(slot, "GPUs"))
+    if gpus.request is not None or gpus.allocated is not None:
+        rows.insert(2, gpus)
+    if had_s is not None:
+        rows += [Resource("TimeExecute", int(ran_s), None, None)] * (ran_s > 0)
+        rows.append(Resource("TimeSlotBusy", int(had_s), None, None))
     return rows
 
 

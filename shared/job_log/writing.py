@@ -23,7 +23,12 @@ TRANSFERS: Final[Mapping[int, str]] = {
 #: The columns of the table of resources: title, and what comes before and after the name of the attribute.
 COLUMNS: Final = (("   Usage", "", "Usage"), (" Request", "Request", ""), ("Allocated", "", ""))
 #: A row's unit, where it has one.
-UNITS: Final[Mapping[str, str]] = {"Disk": "Disk (KB)", "Memory": "Memory (MB)"}
+UNITS: Final[Mapping[str, str]] = {
+    "Disk": "Disk (KB)",
+    "Memory": "Memory (MB)",
+    "TimeExecute": "TimeExecute (s)",
+    "TimeSlotBusy": "TimeSlotBusy (s)",
+}
 
 
 def written(event: Event, form: Form = TEXT) -> bytes:
@@ -47,8 +52,7 @@ def as_ad(event: Event, form: Form = TEXT) -> ClassAd:
         "EventTime": _time(event.at, Form(utc=form.utc, sub_second=form.sub_second), "T"),
         "Cluster": event.cluster,
     }
-    if event.proc >= 0:
-        told |= {"Proc": event.proc, "Subproc": event.subproc}
+    told |= {name: value for name, value in (("Proc", event.proc), ("Subproc", event.subproc)) if value >= 0}
     ad = ClassAd(told)
     for name, value in event.attributes.items():
         ad[name] = ClassAd(dict(value)) if isinstance(value, Mapping) else value
@@ -106,6 +110,9 @@ def _lines(event: Event) -> list[str]:
             return [f"Node {told['Node']} terminated.", *_exit(told), *_used(told), *_table(told)]
         case 16:
             return ["POST Script terminated.", *_exit(told)[:1], f"    DAG Node: {told['DAGNodeName']}"]
+        case 21:
+            codes = f"\tCode {told['HoldReasonCode']} Subcode {told['HoldReasonSubCode']}"
+            return [f"Error from {told['Daemon']} on {told['ExecuteHost']}:", f"\t{told['ErrorMsg']}", codes]
         case 22:
             tried = f"    Trying to reconnect to {told['StartdName']} {told['StartdAddr']}"
             return ["Job disconnected, attempting to reconnect", f"    {told['DisconnectReason']}", tried]
@@ -116,7 +123,8 @@ def _lines(event: Event) -> list[str]:
             failed = f"    Can not reconnect to {told['StartdName']}, rescheduling job"
             return ["Job reconnection failed", f"    {told['Reason']}", failed]
         case 28:
-            lines = [f"{name} = {_printed(value)}" for name, value in told.items()]
+            whole = as_ad(event, Form(sub_second=True))
+            lines = [f"{name} = {unparse(whole[name], 'old')}" for name in sorted(whole)]
             return ["Job ad information event triggered.", *lines]
         case 33:
             name, value = told["Attribute"], told["Value"]
@@ -170,22 +178,27 @@ def _bytes(told: Mapping[str, Any], what: str, prefix: str) -> list[str]:
     return [f"\t{sent:.0f}  -  {what} Bytes Sent By Job", f"\t{received:.0f}  -  {what} Bytes Received By Job"]
 
 
+#: Rows that may be there though nothing of them was asked for.
+_USED: Final = ("CpusUsage", "DiskUsage", "MemoryUsage", "TimeExecuteUsage", "TimeSlotBusyUsage")
+
+
 def _table(told: Mapping[str, Any]) -> list[str]:
     """The table of resources: columns right-aligned under their titles."""
     names = [name.removeprefix("Request") for name in told if name.startswith("Request")]
-    names += [name.removesuffix("Usage") for name in ("CpusUsage", "DiskUsage", "MemoryUsage") if name in told]
+    names += [name.removesuffix("Usage") for name in _USED if name in told]
+    names += ["GPUs"] * ("GPUs" in told)
     rows = [
         (UNITS.get(name, name), [_cell(told.get(f"{before}{name}{after}")) for _, before, after in COLUMNS])
-        for name in dict.fromkeys(names)
+        for name in sorted(set(names))
     ]
     if not rows:
         return []
     width = [max(len(title), *(len(cells[i]) for _, cells in rows)) for i, (title, *_) in enumerate(COLUMNS)]
     head = " ".join(title.rjust(width[i]) for i, (title, *_) in enumerate(COLUMNS))
     return [
-        f"\tPartitionable Resources : {head}",
+        f"\tPartitionable Resources : {head} ",
         *(
-            f"\t   {name:<20} : {' '.join(cell.rjust(width[i]) for i, cell in enumerate(cells))}"
+            f"\t   {name:<20} : {' '.join(cell.rjust(width[i]) for i, cell in enumerate(cells))} "
             for name, cells in rows
         ),
     ]

@@ -90,4 +90,4 @@ def test_a_path_that_is_too_long_for_the_system_holds_the_job(sandbox):
     )
     assert (ad.eval("JobStatus"), ad.eval("HoldReasonCode")) == (5, 12)
     assert ad.eval("HoldReason").endswith("File name too long")
-    assert ad.eval("HoldReason").startswith("output files: cannot read ")
+    assert ad.eval("HoldReason").startswith("Transfer output files failure at execution point ")

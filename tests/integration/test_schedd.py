@@ -183,11 +183,11 @@ async def test_remove_hold_and_release_of_idle_jobs(pool):
     await pool.submit(procs=3)
     assert await pool.act("hold", "1.0", reason="wait") == {"1.0": "done"}
     ad = await pool.job("1.0")
-    assert (ad["JobStatus"], ad["HoldReason"], ad["HoldReasonCode"]) == (5, "wait", 1)
+    assert (ad["JobStatus"], ad["HoldReason"], ad["HoldReasonCode"]) == (5, "wait (by user root@pool)", 1)
     assert await pool.act("hold", "1.0") == {"1.0": "already"}
     assert await pool.act("release", "1.0", "9.9") == {"1.0": "done", "9.9": "not-found"}
     assert "HoldReason" not in await pool.job("1.0")
-    assert (await pool.job("1.0"))["LastHoldReason"] == "wait"
+    assert (await pool.job("1.0"))["LastHoldReason"].startswith("wait (by user ")
     assert await pool.act("remove", "1.1", user="mallory@pool") == {"1.1": "denied"}
     assert await pool.act("remove", "1.1", user="boss@pool", admin=True) == {"1.1": "done"}
     assert await pool.act("remove", constraint="ProcId == 2") == {"1.2": "done"}
@@ -254,7 +254,7 @@ async def test_an_execution_point_that_holds_a_job_says_why(pool):
     ad = await pool.job("1.0")
     assert (ad["JobStatus"], ad["HoldReason"], ad["HoldReasonCode"], ad["HoldReasonSubCode"]) == (
         5,
-        "no such program",
+        "Error from slot1_1@ep: no such program",
         6,
         2,
     )

@@ -108,7 +108,7 @@ async def test_held_jobs_and_their_reasons_survive(tmp_path):
         await pool.restart()
         ads = await pool.jobs()
         assert [ad["JobStatus"] for ad in ads] == [1, 5]
-        assert ads[1]["HoldReason"] == "because"
+        assert ads[1]["HoldReason"].startswith("because (by user ")
         assert (await pool.call_totals())["Held"] == 1
 
 
@@ -327,14 +327,17 @@ async def test_the_log_of_a_job_is_read_by_the_reference(tmp_path, reference):
         assert by_name["EXECUTE"]["SlotName"].startswith("slot1_")
         assert (by_name["IMAGE_SIZE"]["Size"], by_name["IMAGE_SIZE"]["MemoryUsage"]) == (5000, 5)
         assert by_name["JOB_EVICTED"]["Reason"] == "drained"
-        assert (by_name["JOB_HELD"]["HoldReason"], by_name["JOB_HELD"]["HoldReasonCode"]) == ("wait ... for me", 1)
-        assert by_name["JOB_RELEASED"]["Reason"] == "go"
+        assert (by_name["JOB_HELD"]["HoldReason"], by_name["JOB_HELD"]["HoldReasonCode"]) == (
+            "wait ... for me (by user root@pool)",
+            1,
+        )
+        assert by_name["JOB_RELEASED"]["Reason"] == "go (by user root@pool)"
         end = by_name["JOB_TERMINATED"]
         assert (end["TerminatedNormally"], end["ReturnValue"]) == (True, 3)
         assert (end["RequestMemory"], end["MemoryUsage"], end["Memory"]) == (128, 5, 128)
         assert "0 00:01:01" in end["RunRemoteUsage"]
         assert "0 00:02:02" in end["TotalRemoteUsage"]
-        assert by_name["JOB_ABORTED"]["Reason"] == "enough"
+        assert by_name["JOB_ABORTED"]["Reason"] == "enough (by user root@pool)"
 
 
 async def test_events_that_were_committed_but_not_written_are_written_once(tmp_path, reference):

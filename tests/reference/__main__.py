@@ -25,11 +25,12 @@ from tests.reference.queries import QUERIES
 from tests.reference.slots import SLOTS
 from tests.reference.states import STATES
 from tests.reference.submit import SUBMIT
+from tests.reference.user_logs import USER_LOGS
 from tests.reference.userprio import USERPRIO
 
 MADE: Final = (
     *(CLASSADS, CLASS_AD_API, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES, LAYOUTS, USERPRIO, SLOTS, NEGOTIATION),
-    STATES,
+    *(STATES, USER_LOGS),
 )
 FAMILIES: Final = {family.name: family for family in MADE}
 

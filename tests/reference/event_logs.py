@@ -48,7 +48,7 @@ def _of_roost(rng: random.Random) -> Event:
     if rng.random() < 0.3:
         ad["RequestGPUs"] = 1
     slot_ad = ClassAd({"Cpus": rng.choice((1, 16)), "Memory": 128, "Disk": 10**7, "GPUs": rng.choice((0, 2))})
-    resources = job_log.resources(ad, slot_ad, _usage(rng), rng.choice((0.0, 10.0)))
+    resources = job_log.resources(ad, slot_ad, _usage(rng), rng.choice((0.0, 10.0)), rng.choice((None, 12.7)))
     signal = rng.choice((None, None, 9, 11))
     code = None if signal else rng.choice((0, 1, 255))
     core = rng.choice(("", "/x/core 1"))
@@ -71,6 +71,7 @@ def _of_roost(rng: random.Random) -> Event:
         ),
         lambda: job_log.image_size(job, at, _usage(rng)),
         lambda: job_log.shadow_exception(job, at, word, _usage(rng)),
+        lambda: job_log.remote_error(job, at, slot, word, rng.choice((6, 12)), rng.randrange(3)),
         lambda: job_log.aborted(job, at, word),
         lambda: job_log.suspended(job, at, 2),
         lambda: job_log.unsuspended(job, at),
@@ -199,6 +200,8 @@ def _known(case: Case, question: str, mine: Any, theirs: Any) -> str:
     _, kind, name = (*question.split(" "), "", "")[:3]
     if theirs is None and kind == "JobEvictedEvent" and name.removeprefix("Request").removesuffix("Usage") in RESOURCES:
         return "the reference's reader drops the resources of an eviction"
+    if theirs is None and name in _UNASKED and kind == "JobTerminatedEvent" and case["form"] != "text":
+        return "the reference's reader drops what a job did not ask for, of XML and JSON"
     if theirs is None and name in ("PriorValue", "ToE"):
         return f"the reference's reader drops {name}"
     if theirs == "" and kind == "AttributeUpdateEvent":
@@ -211,5 +214,6 @@ def _known(case: Case, question: str, mine: Any, theirs: Any) -> str:
 
 
 _NO_YEAR = re.compile(r"^\d{3} \S+ \d\d/\d\d ", re.MULTILINE)
-RESOURCES = ("Cpus", "Disk", "Memory", "GPUs")
+_UNASKED = ("GPUs", "TimeExecuteUsage", "TimeSlotBusyUsage")
+RESOURCES = ("Cpus", "Disk", "Memory", "GPUs", "TimeExecute", "TimeSlotBusy")
 EVENT_LOGS = Family("event-logs", _make, _ours, _known, lambda question, ours, theirs: question.partition(" ")[2])

@@ -25,9 +25,11 @@ from tests.unit.startd import test_reference_states as states
 
 MACHINES: Final = 8
 #: When things happen, in seconds since the jobs began, and when nobody looks any more. Retirement (7, 14 s), time to
-#: leave (1 s) and timers of policies (3 s) end well between them.
+#: leave (2 s, also after it) and timers of policies (3 s) end well between them.
 TIMES_S: Final = (3.0, 10.0, 17.0)
 END_S: Final = 23.0
+#: Seconds between two looks at a slot's policies.
+POLLING_S: Final = 1.0
 
 _RULES: Final = {
     "start": ("True", "True", "Flip != 2"),
@@ -49,7 +51,7 @@ _RULES: Final = {
     "kill": ("False", "False", "Flip == 3", "Flip >= 2", "NoSuchThing"),
     "want_vacate": ("True", "True", "True", "False", "Flip == 2"),  # undefined ends the reference
     "max_job_retirement_time": ("0", "0", "7", "14", "100", 'ifThenElse(Activity == "Retiring", 14, 7)'),
-    "machine_max_vacate_time": ("1", "1", "30"),
+    "machine_max_vacate_time": ("2", "2", "30"),
 }
 _KNOBS: Final = {"continue_": "CONTINUE", "max_job_retirement_time": "MAXJOBRETIREMENTTIME"} | {
     name: name.upper() for name in ("start", "is_owner", "want_suspend", "suspend", "preempt", "kill", "want_vacate")
@@ -84,7 +86,7 @@ def _machine(rng: random.Random) -> dict[str, Any]:
 
 _CONFIG: Final = (
     *("NEGOTIATOR_INTERVAL = 1", "NEGOTIATOR_MIN_INTERVAL = 1", "NEGOTIATOR_CYCLE_DELAY = 1"),
-    *("SCHEDD_INTERVAL = 1", "SCHEDD_MIN_INTERVAL = 1", "POLLING_INTERVAL = 1", "UPDATE_INTERVAL = 300"),
+    *("SCHEDD_INTERVAL = 1", "SCHEDD_MIN_INTERVAL = 1", f"POLLING_INTERVAL = {POLLING_S:g}", "UPDATE_INTERVAL = 300"),
     *(
         "NUM_CPUS = 1",
         "MEMORY = 1024",
@@ -269,20 +271,39 @@ def recorded_histories() -> Iterator[tuple[Case, Facts]]:
 
 _PASSING: Final = "a suspended job that is asked to leave is Retiring for no time in the reference (STM-16, STM-17)"
 _KILLED: Final = "the reference's starter kills a job whose time to leave is over, before the startd does (STM-21)"
+_LOOKED: Final = "KILL is true already: whether the next look comes before the job has left is a matter of time"
 
 
 def known(case: Case, question: str, mine: Any, theirs: Any) -> str:
     if "machines" not in case:
         return ""
     machine = case["machines"][int(question.split()[1])]
-    passing = _way(states.lasting(machine["conditions"]["slot1"], END_S))
+    steps = machine["conditions"]["slot1"]
+    ends = [*(at for at, _ in steps[1:]), END_S]
+    passing = _way(
+        [
+            (at, condition)
+            for (at, condition), end in zip(steps, ends, strict=True)
+            if condition != "Claimed/Retiring" or end - at >= states.PASSING_S
+        ]
+    )
     without = [*mine[:-2], "left"] if mine[-3:] == ["Preempting/Vacating", "Preempting/Killing", "left"] else mine
     if not machine["stubborn"]:
         without = mine
     for one, why in ((mine, ""), (without, _KILLED)):
         if one == theirs:
             return why
-    return _PASSING if without == passing else ""
+    if without == passing and theirs == _way(steps):
+        return _PASSING
+    left_at_once = not machine["stubborn"] and mine[-2:] == ["Preempting/Vacating", "left"]
+    killed = [*mine[:-1], "Preempting/Killing", "left"]
+    return _LOOKED if left_at_once and killed == theirs and _is_killed_at_once(steps) else ""
+
+
+def _is_killed_at_once(steps: list[Any]) -> bool:
+    """Whether the job was killed before the time to leave of any machine here was over."""
+    began = next(at for at, condition in steps if condition == "Preempting/Vacating")
+    return any(condition == "Preempting/Killing" and at - began < POLLING_S + 0.5 for at, condition in steps)
 
 
 def _cause(question: str, mine: Any, theirs: Any) -> str:

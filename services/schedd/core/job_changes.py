@@ -193,9 +193,10 @@ def apply_event(
     subcode: int = 0,
     how: str = "graceful",
     slot: ClassAd | None = None,
+    by_policy: bool = False,
 ) -> Outcome:
     """Apply an event to a job: its new state, with all that follows. code, subcode: of a hold; how: of a run's stop;
-    slot: the ad of the slot that its run is on."""
+    slot: the ad of the slot that its run is on; by_policy: no person wants it, but the job's policy or the pool's."""
     old = job.status
     change = transition(old, event, has_run=job.shadow is not None)
     if change.verdict is not Verdict.DONE:
@@ -210,7 +211,9 @@ def apply_event(
     if job.nodes and job.shadow is None and change.status != JobStatus.IDLE:
         effects.append(LetNodesGo(job))
     if old in ACTIVE and change.status in (JobStatus.HELD, JobStatus.REMOVED):
-        effects += _leaves(job, reason, now, slot, code if event == JobEvent.HOLD else REMOVED)
+        effects += _leaves(job, now, slot, code if event == JobEvent.HOLD else REMOVED, told=not by_policy)
+    if event == JobEvent.VACATE and by_policy and job.shadow is not None:
+        job.shadow.vacated_because = reason
     told = ordered(schedd, job, event, old, now, reason, code, subcode)
     if told is not None:
         effects.append(LogEvent(job, lambda: log_event(event, job.id, now, reason, code, subcode)))
@@ -231,18 +234,22 @@ def apply_event(
     return Outcome(change, tuple(effects))
 
 
-def _leaves(job: Job, reason: str, now: float, slot: ClassAd | None, code: int) -> list[JobEffect]:
+def _leaves(job: Job, now: float, slot: ClassAd | None, code: int, *, told: bool) -> list[JobEffect]:
     """The log of a job that runs tells that it leaves its machine before it tells why, as HTCondor's does: with what
-    was reported of the run last, as it is still being ended. code: VacateReasonCode."""
+    was reported of the run last, as it is still being ended. code: VacateReasonCode. told: HTCondor's log leaves it out
+    where policies hold or remove a job."""
     run = job.shadow
     if run is None or not run.executing:
         return []
     count_vacate(job, code)
+    if not told:
+        return []
 
     def event() -> job_log.Event:
         usage = run.stored_usage
-        used = job_log.resources(job.ad, slot, usage, now - run.executing) if slot is not None else ()
-        return job_log.evicted(job.id, now, reason, usage, used)
+        ran, had = now - run.executing, now - run.started
+        used = job_log.resources(job.ad, slot, usage, ran, had) if slot is not None else ()
+        return job_log.evicted(job.id, now, "", usage, used)
 
     return [LogEvent(job, event)]
 

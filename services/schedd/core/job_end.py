@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from engine.queue.job_table import JobTable
@@ -19,6 +21,7 @@ from shared import job_log
 from shared.classad import ClassAd
 from shared.classad.ad import is_private
 from shared.classad.expr import fold
+from shared.errors import error_number
 from shared.messages.claims import JobExit, JobReport, Usage
 from shared.messages.events import JobEnded, JobEvicted
 
@@ -247,18 +250,22 @@ def conclude(schedd: str, table: JobTable, job: Job, result: Result, cool_down: 
     if exit_.reason == "exited":
         return _exited(schedd, table, job, result, cool_down)
     if exit_.reason == "hold":
-        reason = exit_.message or "The execution point put the job on hold"
-        code = exit_.hold_code or Hold.STARTD_HELD_JOB
-        subcode = exit_.hold_subcode
-        return apply_event(schedd, table, job, JobEvent.HOLD, now, reason=reason, code=code, subcode=subcode).effects
+        return _held_there(schedd, table, job, result)
     if exit_.reason == "failed":
         return _failed(schedd, table, job, result, exit_.message or "the job could not be started", cool_down)
     reason = exit_.message or ("its run was vacated" if result.run.stop == "vacate" else "its run was evicted")
     # Where it did not run yet no log says that it ran: the claim went before the job could start.
-    told = _evicted(schedd, job, result, reason) if result.run.executing else ()
+    told = _evicted(schedd, job, result, _logged(result.run, reason)) if result.run.executing else ()
     code = exit_.vacate_code or (USER_VACATED if result.run.stop == "vacate" else 0)
     ran = bool(result.run.executing)
     return told + requeue(schedd, table, job, reason, now, cool_down, failed=False, code=code, ran=ran)
+
+
+def _logged(run: Shadow, reason: str) -> str:
+    """Why a run was evicted, in the job's log, which tells nothing of a user who asks the job to leave."""
+    if run.stop != "vacate":
+        return reason
+    return run.vacated_because or ("User requested the job to vacate" if run.how == "fast" else "")
 
 
 def skip(
@@ -272,7 +279,15 @@ def skip(
 
     def event() -> job_log.Event:
         return job_log.terminated(
-            job.id, now, exit_code=exit_code, exit_signal=exit_signal, core="", run=none, total=none, resources=()
+            job.id,
+            now,
+            exit_code=exit_code,
+            exit_signal=exit_signal,
+            core="",
+            run=none,
+            total=none,
+            resources=(),
+            ran=False,
         )
 
     ended = JobEnded(
@@ -330,28 +345,19 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
     _commit(job, result)
     job.count("NumJobCompletions")
     decision = after_exit(full_ad(schedd, job, now), now)
+    brought = _brought(job, result)
     if decision.action == Action.HOLD:
-        return apply_event(
-            schedd,
-            table,
-            job,
-            JobEvent.HOLD,
-            now,
-            reason=decision.reason,
-            code=decision.code,
-            subcode=decision.subcode,
-        ).effects
+        reason, code, subcode = decision.reason, decision.code, decision.subcode
+        held = apply_event(schedd, table, job, JobEvent.HOLD, now, reason=reason, code=code, subcode=subcode)
+        return brought + held.effects
     if decision.action == Action.REQUEUE:
-        told = _evicted(schedd, job, result, decision.reason, requeued=True)
+        told = brought + _evicted(schedd, job, result, decision.reason, requeued=True)
         return told + requeue(
             schedd, table, job, decision.reason, now, cool_down, failed=False, code=REQUEUED, ran=True
         )
     job.ad["CompletionDate"] = int(result.ended.at)
     job.ad["JobFinishedHookDone"] = int(now)
-    effects: list[JobEffect] = []
-    if run.transfer:
-        effects.append(LogEvent(job, lambda: job_log.transferring(job.id, result.ended.at, "output", "finished")))
-    effects.append(LogEvent(job, lambda: _terminated(job, result)))
+    effects: list[JobEffect] = [*brought, LogEvent(job, lambda: _terminated(job, result))]
     ended = JobEnded(
         **about(schedd, job, now),
         slot=result.slot,
@@ -368,6 +374,23 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
     if job.number("JobNotification"):
         effects.append(Notify(job))
     return (*effects, *apply_event(schedd, table, job, JobEvent.COMPLETE, now).effects)
+
+
+def _brought(job: Job, result: Result) -> tuple[JobEffect, ...]:
+    """The log of a job whose output is here. What came in a moment was never reported to be on its way."""
+    run = result.run
+    if not run.transfer:
+        return ()
+    return _moved(job, result.ended.at, "output", began=run.output_told or not result.usage.bytes_sent)
+
+
+def _moved(job: Job, at: float, way: str, host: str = "", *, began: bool) -> tuple[JobEffect, ...]:
+    """Files of a run have travelled. host: where to; began: its log tells already that they began to."""
+
+    def event(stage: str) -> job_log.Event:
+        return job_log.transferring(job.id, at, way, stage, host)
+
+    return tuple(LogEvent(job, partial(event, stage)) for stage in (() if began else ("started",)) + ("finished",))
 
 
 def _commit(job: Job, result: Result) -> None:
@@ -418,8 +441,46 @@ def _terminated(job: Job, result: Result) -> job_log.Event:
         core=job.text("JobCoreFileName") if result.exit.core_dumped else "",
         run=result.usage,
         total=total,
-        resources=job_log.resources(job.ad, result.slot_ad, result.usage, result.ended.ran_s),
+        resources=_resources(job, result),
     )
+
+
+def _resources(job: Job, result: Result) -> Sequence[job_log.Resource]:
+    """HTCondor tells times of runs only that its starter brought to their end in good order."""
+    run, ended = result.run, result.ended
+    broken = run.stop == "vacate" and (run.how == "fast" or run.vacated_because)
+    had_s = ended.had_s if result.slot and not broken and result.exit.hold_code != Hold.TRANSFER_INPUT_ERROR else None
+    return job_log.resources(job.ad, result.slot_ad, result.usage, ended.ran_s if run.executing else 0.0, had_s)
+
+
+def _held_there(schedd: str, table: JobTable, job: Job, result: Result) -> tuple[JobEffect, ...]:
+    """The execution point can not run the job, or can not bring its output: its owner has to look."""
+    exit_, at = result.exit, result.ended.at
+    code, subcode = exit_.hold_code or Hold.STARTD_HELD_JOB, exit_.hold_subcode
+    message = exit_.message or "The execution point put the job on hold"
+    if not result.slot:  # it ran beside its schedd
+        return apply_event(
+            schedd, table, job, JobEvent.HOLD, result.now, reason=message, code=code, subcode=subcode
+        ).effects
+    reason = f"Error from {result.slot}: {message}"
+    way, colon, details = message.partition(" files: ")
+    host = result.slot.rpartition("@")[2]
+    told: list[JobEffect] = []
+    if result.run.transfer and not result.run.executing:
+        told += _moved(job, at, "input", host, began=result.run.input_told)
+    if colon and way in ("input", "output"):  # in HTCondor's words, which people look for in logs
+        reason = f"Transfer {way} files failure at execution point {result.slot}. Details: {details}"
+        subcode = subcode or error_number(details)
+        if way == "output":
+            told += _moved(job, at, way, began=result.run.output_told)
+
+    def evicted() -> job_log.Event:
+        return job_log.evicted(job.id, at, reason, result.usage, _resources(job, result))
+
+    told.append(LogEvent(job, lambda: job_log.remote_error(job.id, at, result.slot, message, code, subcode)))
+    told.append(LogEvent(job, evicted))
+    held = apply_event(schedd, table, job, JobEvent.HOLD, result.now, reason=reason, code=code, subcode=subcode)
+    return (*told, *held.effects)
 
 
 def _evicted(schedd: str, job: Job, result: Result, reason: str, *, requeued: bool = False) -> tuple[JobEffect, ...]:
@@ -427,13 +488,12 @@ def _evicted(schedd: str, job: Job, result: Result, reason: str, *, requeued: bo
     exit_ = result.exit
 
     def event() -> job_log.Event:
-        resources = job_log.resources(job.ad, result.slot_ad, result.usage, result.ended.ran_s)
         return job_log.evicted(
             job.id,
             result.ended.at,
             reason,
             result.usage,
-            resources,
+            () if requeued else _resources(job, result),
             requeued=requeued,
             exit_code=exit_.exit_code,
             exit_signal=exit_.exit_signal,

@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from engine.queue.jobs import ACTIVE, JobStatus
-from shared.classad import ERROR, UNDEFINED, ClassAd, Expr, evaluate, is_true
+from shared.classad import ClassAd, Expr, evaluate, is_true, unparse
 from shared.classad.budget import Budget, policies
 
 
@@ -126,9 +126,11 @@ def _whole(ad: ClassAd, name: str, now: float) -> int:
     return int(value) if isinstance(value, int | float) and abs(value) < _WHOLE else 0
 
 
-def _said(ad: ClassAd, name: str, attribute: str) -> str:
-    text = ad.text(attribute) or ""
-    return f"The job's {name} expression became true: {text[:1000]}"
+def _said(ad: ClassAd, attribute: str, became: str = "TRUE") -> str:
+    """In HTCondor's words, which people look for in logs."""
+    cell = ad.lookup(attribute)
+    text = "" if cell is None else unparse(cell, "old")
+    return f"The job attribute {attribute} expression '{text[:1000]}' evaluated to {became}"
 
 
 def periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy = SystemPolicy()) -> Decision | None:
@@ -148,14 +150,14 @@ def _periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy, 
         return Decision(Action.REMOVE, "The job's timer for its removal (TimerRemove) ran out")
     if status in (JobStatus.REMOVED, JobStatus.COMPLETED):
         if _evaluated(ad, "PeriodicRemove", now) and status == JobStatus.COMPLETED:
-            return Decision(Action.REMOVE, _said(ad, "periodic_remove", "PeriodicRemove"))
+            return Decision(Action.REMOVE, _said(ad, "PeriodicRemove"))
         return None
     durations = _durations(ad, status, now)
     if durations is not None:
         return durations
     if status != JobStatus.HELD:
         if _evaluated(ad, "PeriodicHold", now):
-            reason = _words(ad, "PeriodicHoldReason", _said(ad, "periodic_hold", "PeriodicHold"), now)
+            reason = _words(ad, "PeriodicHoldReason", _said(ad, "PeriodicHold"), now)
             return Decision(Action.HOLD, reason, Hold.JOB_POLICY, _whole(ad, "PeriodicHoldSubCode", now))
         if (rule := _first_true(system.hold, ad, now, pool)) is not None:
             with pool.open():
@@ -165,16 +167,16 @@ def _periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy, 
             return Decision(Action.HOLD, reason, Hold.SYSTEM_POLICY, code if isinstance(code, int) else 0)
     elif _may_be_released(ad):
         if _evaluated(ad, "PeriodicRelease", now):
-            return Decision(Action.RELEASE, _said(ad, "periodic_release", "PeriodicRelease"))
+            return Decision(Action.RELEASE, _said(ad, "PeriodicRelease"))
         if (rule := _first_true(system.release, ad, now, pool)) is not None:
             return Decision(Action.RELEASE, _pool_said(rule))
     if _evaluated(ad, "PeriodicRemove", now):
-        return Decision(Action.REMOVE, _said(ad, "periodic_remove", "PeriodicRemove"))
+        return Decision(Action.REMOVE, _said(ad, "PeriodicRemove"))
     if (rule := _first_true(system.remove, ad, now, pool)) is not None:
         return Decision(Action.REMOVE, _pool_said(rule))
     if status in ACTIVE:
         if _evaluated(ad, "PeriodicVacate", now):
-            return Decision(Action.VACATE, _said(ad, "periodic_vacate", "PeriodicVacate"))
+            return Decision(Action.VACATE, _said(ad, "PeriodicVacate"))
         if (rule := _first_true(system.vacate, ad, now, pool)) is not None:
             return Decision(Action.VACATE, _pool_said(rule))
     return None
@@ -188,12 +190,22 @@ def _first_true(rules: tuple[SystemRule, ...], ad: ClassAd, now: float, budget: 
 
 
 def _pool_said(rule: SystemRule) -> str:
-    return f"The pool's {rule.knob} became true: {rule.expr}"
+    return f"The system macro {rule.knob} expression '{unparse(rule.expr, 'old')}' evaluated to TRUE"
 
 
 def _may_be_released(ad: ClassAd) -> bool:
     """A job held by its owner, or waiting for its files, is not released by policy."""
     return ad.eval("HoldReasonCode") not in (Hold.USER_REQUEST, Hold.SPOOLING_INPUT)
+
+
+def _clock(seconds: float) -> str:
+    """MM:SS, with hours and days where there are some."""
+    minutes, second = divmod(int(min(seconds, 1e12)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}+{hour:02}:{minute:02}:{second:02}"
+    return f"{hour:02}:{minute:02}:{second:02}" if hour else f"{minute:02}:{second:02}"
 
 
 def _durations(ad: ClassAd, status: JobStatus, now: float) -> Decision | None:
@@ -205,7 +217,7 @@ def _durations(ad: ClassAd, status: JobStatus, now: float) -> Decision | None:
     ):
         limit, start = ad.eval(limit_name, None, now), ad.eval(start_name, None, now)
         if isinstance(limit, int | float) and isinstance(start, int | float) and start and now - start >= limit:
-            return Decision(Action.HOLD, f"The job exceeded its allowed {what} duration of {limit:g} seconds", code)
+            return Decision(Action.HOLD, f"The job exceeded allowed {what} duration of {_clock(limit)}", code)
     return None
 
 
@@ -232,8 +244,8 @@ def _next_duration(ad: ClassAd, now: float) -> float | None:
 def after_exit(ad: ClassAd, now: float) -> Decision:
     """What becomes of a job whose program ended by itself; ExitCode, ExitBySignal, ... are in the ad already.
 
-    OnExitHold first, then OnExitRemove; absent they are false and true. An expression that is neither (undefined, an
-    error, a string) holds the job with code 5, as nobody can know what was meant.
+    OnExitHold first, then OnExitRemove; absent they are false and true, and so is, as in HTCondor 23.9.6, an expression
+    that is neither (undefined, an error, a string).
     """
     with policies("the job's policies").open():
         return _after_exit(ad, now)
@@ -243,16 +255,12 @@ def _after_exit(ad: ClassAd, now: float) -> Decision:
     for name, default in (("OnExitHold", False), ("OnExitRemove", True)):
         value = ad.eval(name, None, now) if name in ad else default
         if not isinstance(value, bool | int | float):
-            word = "undefined" if value is UNDEFINED else "an error" if value is ERROR else "neither true nor false"
-            text = (ad.text(name) or "")[:1000]
-            return Decision(Action.HOLD, f"The job's {name} expression is {word}: {text}", Hold.JOB_POLICY_UNDEFINED)
+            value = default
         if name == "OnExitHold" and value:
-            reason = _words(ad, "OnExitHoldReason", _said(ad, "on_exit_hold", "OnExitHold"), now)
+            reason = _words(ad, "OnExitHoldReason", _said(ad, "OnExitHold"), now)
             return Decision(Action.HOLD, reason, Hold.JOB_POLICY, _whole(ad, "OnExitHoldSubCode", now))
         if name == "OnExitRemove" and not value:
-            return Decision(
-                Action.REQUEUE, f"The job's OnExitRemove expression is false: {(ad.text(name) or '')[:1000]}"
-            )
+            return Decision(Action.REQUEUE, _said(ad, name, "FALSE"))
     return Decision(Action.COMPLETE)
 
 

@@ -79,8 +79,19 @@ def _grouped(cluster: Cluster, procs: list[int]) -> tuple[list[tuple[PackedJobs,
     return list(found.values()), others
 
 
+#: What people type, where it is another word.
+_COMMANDS: Final = {
+    "remove": "rm",
+    "remove-force": "rm -forcex",
+    "vacate": "vacate-job",
+    "vacate-fast": "vacate-job -fast",
+    "edit": "qedit",
+}
+
+
 def _reason(asked: ActOnJobs) -> str:
-    return asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
+    what = _COMMANDS.get(asked.action, asked.action)
+    return f"{asked.reason[:2000] or f'via roost {what}'} (by user {asked.user})"
 
 
 class Actions:
@@ -280,22 +291,14 @@ class Actions:
         return "done"
 
     def _tell_of_edits(self, job: Job, edits: ClassAd) -> None:
-        """In the job's log, before they are made: what of everybody's attributes becomes what."""
-        if not self.updates.is_logged(job):
+        """In the job's log, before they are made: its priority, as in HTCondor's logs, and nothing else."""
+        name = "JobPrio"
+        if name not in edits or not self.updates.is_logged(job):
             return  # an edit may be of 100,000 jobs
         now = self.updates.now()
-        for name in edits:
-            if fold(name) in self.updates.settings.rights.private or (job.cluster.here and name.startswith("DAG_")):
-                continue  # what a DAG has done its manager tells every second
-            before = unparse(job.ad[name]) if name in job.ad else None
-            after = unparse(edits[name])
-            if after != before:
-                self.updates.record(
-                    job,
-                    lambda name=name, before=before, after=after: job_log.attribute_changed(  # type: ignore[misc]
-                        job.id, now, name, before, after
-                    ),
-                )
+        before = unparse(job.ad[name]) if name in job.ad else None
+        after = unparse(edits[name])
+        self.updates.record(job, lambda: job_log.attribute_changed(job.id, now, name, before, after))
 
     # Periodic policies
 

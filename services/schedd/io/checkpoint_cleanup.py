@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -20,6 +21,7 @@ from urllib.parse import unquote
 from engine.queue.jobs import Job
 from services.schedd.io import checkpoints
 from services.schedd.io.job_updates import JobUpdates
+from shared import job_log
 from shared.classad import ClassAd, ParseError, parse_ads
 from shared.classad.functions import UserMap, UserMapError
 from shared.subprocess_runner import ProgramFailed, clean_environment, run
@@ -43,6 +45,8 @@ async def keep(updates: JobUpdates, job: Job, number: int) -> None:
     job.ad["NumCkpts"] = (taken if isinstance(taken, int) else 0) + 1
     job.ad["LastCkptTime"] = int(updates.now())
     updates.queue.put(job)
+    for stage in ("started", "finished"):
+        updates.record(job, partial(job_log.transferring, job.id, updates.now(), "output", stage))
     await updates.commit()
     if await asyncio.to_thread(checkpoints.keep_only, updates.spool, job.id, number):
         updates.checkpoints_due.set()

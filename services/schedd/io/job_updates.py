@@ -54,7 +54,7 @@ from services.schedd.io import checkpoints, job_trace
 from services.schedd.io.claim_table import ClaimTable
 from services.schedd.io.mailer import Mailer, MailRoute
 from services.schedd.io.queue_db import QueueDamaged, QueueDatabase
-from services.schedd.io.user_log import UserLog
+from services.schedd.io.user_log import UserLog, is_for_dag
 from services.schedd.settings import Settings
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
@@ -332,7 +332,15 @@ class JobUpdates:
     # Changing jobs
 
     def happen(
-        self, job: Job, event: JobEvent, *, reason: str = "", code: int = 0, subcode: int = 0, how: str = "graceful"
+        self,
+        job: Job,
+        event: JobEvent,
+        *,
+        reason: str = "",
+        code: int = 0,
+        subcode: int = 0,
+        how: str = "graceful",
+        by_policy: bool = False,
     ) -> Change:
         """Something happens to a job: its new state, and all that follows. Says whether it could happen."""
         claim = self.claims.claim_of(job)
@@ -347,6 +355,7 @@ class JobUpdates:
             subcode=subcode,
             how=how,
             slot=claim.slot_classad() if claim is not None else None,
+            by_policy=by_policy,
         )
         self.carry_out(outcome.effects)
         return outcome.change
@@ -570,7 +579,9 @@ class JobUpdates:
         how = self.stop_how(job) if event in (JobEvent.REMOVE, JobEvent.HOLD) else "graceful"
         if event == JobEvent.REMOVE and job.shadow is not None:
             job.shadow.removed_by_policy = True
-        self.happen(job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode, how=how)
+        self.happen(
+            job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode, how=how, by_policy=True
+        )
 
     def has_policy_due(self, job: Job) -> bool:
         """Whether the periodic policies want anything done with a job that waits. It is only looked at."""
@@ -784,17 +795,4 @@ def _changed_at(path: str) -> float | None:
     try:
         return os.stat(path).st_mtime
     except (OSError, ValueError):  # ValueError: a zero byte in it
-        return None
-
-
-def is_for_dag(event: int, mask: str) -> bool:
-    """Whether an event of this number goes into the log of a DAG's nodes. mask: DAGManNodesMask; empty: all do."""
-    return not mask or str(event) in to_list(mask)
-
-
-def find_job(table: JobTable, text: str) -> Job | None:
-    """The job that has a run of this id, or the node of a parallel job; None for what is no id or no job."""
-    try:
-        return table.get(JobId.of_run(text))
-    except ValueError:
         return None

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from engine.queue.bucket import Key
 from engine.queue.claim_reuse import fits, next_job
-from engine.queue.jobs import ACTIVE, Job, JobStatus, Shadow, full_ad
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import ACTIVE, Job, JobId, JobStatus, Shadow, full_ad
 from engine.queue.submitters import cores_asked
 from services.schedd.core import flocking, job_end, job_launch_ad
 from services.schedd.core.claim import Claim, alive_s, lease_s
@@ -23,7 +24,7 @@ from services.schedd.core.machine_attributes import note_machine
 from services.schedd.core.policies import Hold
 from services.schedd.core.reason_counts import RECONNECT_FAILED
 from services.schedd.core.run_statistics import outcome
-from services.schedd.io.job_updates import JobUpdates, find_job
+from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.parallel_runs import ParallelRuns
 from shared import job_log
 from shared.bus.api import RemoteFailure
@@ -270,11 +271,10 @@ class Runs:
         if job.whole is not None:
             self.parallel.progress(job, report)
         if report.phase == "transferring-input":
-            self.record(job, lambda: job_log.transferring(job.id, now, "input", "started", host))
+            self._input_began(job, run, now, host)
         if report.phase in ("running", "suspended") and not run.executing:
             run.executing = report.started_at or report.at
-            if run.transfer:
-                self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
+            self._input_done(job, run, now, host)
             self._executing(job, claim, run, now, now, report.scratch)
             self.queue.put_claim(claim)
         elif report.phase == "running":
@@ -291,8 +291,21 @@ class Runs:
             self.record(job, lambda: job_log.suspended(job.id, now, report.usage.procs))
         elif report.phase == "transferring-output":
             self.updates.happen(job, JobEvent.OUTPUT)
-            self.record(job, lambda: job_log.transferring(job.id, now, "output", "started"))
+            if not run.output_told:
+                run.output_told = True
+                self.record(job, lambda: job_log.transferring(job.id, now, "output", "started"))
         self.updates.queue.put(job)
+
+    def _input_began(self, job: Job, run: Shadow, now: float, host: str) -> None:
+        if not run.input_told:
+            run.input_told = True
+            self.record(job, lambda: job_log.transferring(job.id, now, "input", "started", host))
+
+    def _input_done(self, job: Job, run: Shadow, now: float, host: str) -> None:
+        """Its files are there. What came in a moment was never reported to be on its way."""
+        if run.transfer:
+            self._input_began(job, run, now, host)
+            self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
 
     def record(self, job: Job, event: Callable[[], job_log.Event]) -> None:
         """For the user's log: what a run does, or what becomes of it. Nothing of a job that was held or removed
@@ -348,6 +361,7 @@ class Runs:
             run.executing = report.started_at  # its report was lost, or came too late
         ended = job_end.when_ended(run, report, now)
         if untold:
+            self._input_done(job, run, now, self._host(claim))
             self._executing(job, claim, run, now, max(run.started, ended.at - ended.ran_s), report.scratch)
         stopped = run.stop
         self.updates.end_run(claim, job, run, exit_ or job_end.NO_EXIT, ended)
@@ -479,3 +493,11 @@ class Runs:
 
 def _name(inbox: str) -> str:
     return inbox.partition(".")[2]
+
+
+def find_job(table: JobTable, text: str) -> Job | None:
+    """The job that has a run of this id, or the node of a parallel job; None for what is no id or no job."""
+    try:
+        return table.get(JobId.of_run(text))
+    except ValueError:
+        return None

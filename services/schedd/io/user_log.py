@@ -21,6 +21,7 @@ from typing import Final
 
 from services.schedd.settings import EventLog, HistoryFile
 from shared import history_file, job_log, private_files
+from shared.config.knobs.base import to_list
 from shared.job_log import BadEvent, LogFollower, LogHead, append
 
 #: How far from its end a log is searched for events that may have been written before a crash, besides their own
@@ -249,3 +250,8 @@ def _tail(path: str, length: int) -> bytes:
         return b""
     finally:
         os.close(descriptor)
+
+
+def is_for_dag(event: int, mask: str) -> bool:
+    """Whether an event of this number goes into the log of a DAG's nodes. mask: DAGManNodesMask; empty: all do."""
+    return not mask or str(event) in to_list(mask)

@@ -319,7 +319,7 @@ class FileTransfer:
         by_url = [(source, url) for source in sources if (url := output_url(job, source.name))]
         gone = {source.name for source, _ in by_url}
         sources = [source for source in sources if source.name not in gone]
-        timer = self._reports.later("transferring-output")
+        timer = self._reports.later("transferring-output") if sources or by_url else None
         try:
             results = await self._send_by_url(job, by_url, launch)
             with self._context.counts.files.measured("output"):
@@ -347,8 +347,11 @@ class FileTransfer:
         except TransferError as error:
             return _bad_output(outcome, error)
         finally:
-            timer.cancel()
-        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + sent.bytes + results.size
+            if timer is not None:
+                timer.cancel()
+        # What it takes to say that there is nothing is nothing of the job's.
+        size = sent.bytes if sources else 0
+        record.usage["bytes_sent"] = record.usage.get("bytes_sent", 0) + size + results.size
         if goes_by_url(job):
             told = statistics(job.eval("TransferOutputStats"), (len(sources), sent.bytes), results)
             self._reports.extras["TransferOutputStats"] = told

@@ -62,7 +62,8 @@ def test_the_log_of_a_job_that_runs_tells_that_it_leaves_before_it_tells_why(eve
     first, second = (effect.event() for effect in found.effects if isinstance(effect, LogEvent))
     assert (first.number, second.number) == (4, 12 if event == JobEvent.HOLD else 9)
     told = first.attributes
-    assert (told["TerminatedAndRequeued"], told["Reason"], told["Cpus"]) == (False, "because", 3)
+    assert (told["TerminatedAndRequeued"], "Reason" in told, told["Cpus"]) == (False, False, 3)
+    assert (told["TimeExecuteUsage"], told["TimeSlotBusyUsage"]) == (4, 10 - int(job.shadow.started))
     assert (told["CpusUsage"], told["MemoryUsage"], told["RunRemoteUsage"]) == (
         0.5,
         5,
@@ -72,6 +73,15 @@ def test_the_log_of_a_job_that_runs_tells_that_it_leaves_before_it_tells_why(eve
     then = apply_event("ap", table, job, JobEvent.REMOVE, 11.0, reason="for good", slot=slot)
     numbers = [effect.event().number for effect in then.effects if isinstance(effect, LogEvent)]
     assert numbers == ([9] if event == JobEvent.HOLD else [])
+
+
+def test_a_policy_that_holds_or_removes_a_job_is_told_alone():
+    for event, number in ((JobEvent.HOLD, 12), (JobEvent.REMOVE, 9)):
+        table, job = queued(JobStatus.RUNNING, runs=True)
+        job.shadow.executing = 6.0
+        found = apply_event("ap", table, job, event, 10.0, reason="because", slot=ClassAd(), by_policy=True)
+        assert [effect.event().number for effect in found.effects if isinstance(effect, LogEvent)] == [number]
+        assert job.number("NumVacates") == 1
 
 
 def test_a_removal_by_force_abandons_the_run_and_leaves_the_queue():

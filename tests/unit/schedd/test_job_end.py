@@ -106,7 +106,7 @@ def requeued(job):
 def test_a_hold_without_a_code_is_the_startds(code, expected):
     job, (told,) = concluded(JobExit(reason="hold", hold_code=code, hold_subcode=5))
     assert (told.type, told.code, told.subcode) == ("job.held", expected, 5)
-    assert told.reason == "The execution point put the job on hold"
+    assert told.reason == "Error from slot1@ep: The execution point put the job on hold"
     assert job.status == JobStatus.HELD
     assert not requeued(job)
 

@@ -113,12 +113,32 @@ def test_policies_with_names_are_looked_at_in_the_order_of_their_list_and_before
         decision = periodic(parse_ad(f"[{text}]"), status, NOW, system)
         return decision and (str(decision.action), decision.reason, decision.code, decision.subcode)
 
-    assert said("A = 2; B = 2; C = 2") == ("hold", "The pool's SYSTEM_PERIODIC_HOLD_Memory became true: B > 1", 26, 0)
+    assert said("A = 2; B = 2; C = 2") == (
+        "hold",
+        "The system macro SYSTEM_PERIODIC_HOLD_Memory expression 'B > 1' evaluated to TRUE",
+        26,
+        0,
+    )
     assert said("A = 2; C = 2") == ("hold", "ran 2", 26, 42)
     assert said("C = 2") == ("hold", "neither", 26, 0)
-    assert said("D = 2") == ("remove", "The pool's SYSTEM_PERIODIC_REMOVE_old became true: D > 1", 0, 0)
-    assert said("D = 3", HELD) == ("release", "The pool's SYSTEM_PERIODIC_RELEASE_soon became true: D > 2", 0, 0)
-    assert said("D = 0") == ("vacate", "The pool's SYSTEM_PERIODIC_VACATE_now became true: D < 1", 0, 0)
+    assert said("D = 2") == (
+        "remove",
+        "The system macro SYSTEM_PERIODIC_REMOVE_old expression 'D > 1' evaluated to TRUE",
+        0,
+        0,
+    )
+    assert said("D = 3", HELD) == (
+        "release",
+        "The system macro SYSTEM_PERIODIC_RELEASE_soon expression 'D > 2' evaluated to TRUE",
+        0,
+        0,
+    )
+    assert said("D = 0") == (
+        "vacate",
+        "The system macro SYSTEM_PERIODIC_VACATE_now expression 'D < 1' evaluated to TRUE",
+        0,
+        0,
+    )
     assert said("A = 1") is None
 
 
@@ -150,9 +170,11 @@ def test_a_policy_that_can_not_be_read_is_an_error(knobs, told):
         ("OnExitRemove = ExitCode == 0; ExitCode = 1", "requeue", 0),
         ("OnExitHold = ExitCode =!= 0; ExitCode = 1", "hold", 3),
         ("OnExitHold = true; OnExitRemove = true", "hold", 3),
-        ("OnExitRemove = nosuch > 1", "hold", 5),
-        ('OnExitHold = "yes"', "hold", 5),
-        ("OnExitRemove = 1/0", "hold", 5),
+        ("OnExitRemove = nosuch > 1", "complete", 0),
+        ('OnExitHold = "yes"', "complete", 0),
+        ("OnExitRemove = 1/0", "complete", 0),
+        ("OnExitHold = 3", "hold", 3),
+        ("OnExitRemove = 0.0", "requeue", 0),
         # What `max_retries = 2` becomes.
         ("OnExitRemove = NumJobCompletions > JobMaxRetries || ExitCode == 0; NumJobCompletions = 2; JobMaxRetries = 2;"
          "ExitCode = 1", "requeue", 0),
