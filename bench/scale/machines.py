@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +30,7 @@ import uvloop
 from bench.classad.ads import machine
 from services.startd.run.end_reports import EndReports
 from shared.bus import connect
-from shared.bus.api import Exchange
+from shared.bus.api import BusUnavailable, Exchange
 from shared.classad import ClassAd, parse_ad
 from shared.config import Config, load_config
 from shared.daemon.advertiser import Advertiser
@@ -166,7 +167,7 @@ class Machine:
     async def _on_request(self, envelope: Envelope) -> Message:
         body = envelope.body
         if isinstance(body, RequestClaim):
-            return await self._on_claim(body)
+            return self._on_claim(body)
         if isinstance(body, Alive):
             held = {slot.claim_id for slot in self.slots.values() if slot.held_by == body.schedd}
             return AliveReply(unknown=[claim for claim in (*body.claim_ids, *body.only_asked) if claim not in held])
@@ -181,7 +182,7 @@ class Machine:
             if slot is not None and slot.run is not None:
                 slot.run.cancel()
             if slot is not None and isinstance(body, ReleaseClaim):
-                await self._release(slot)
+                self._release(slot)
         elif isinstance(body, SendAds):
             self.advertiser.resend(body)
         return Ack()
@@ -189,7 +190,7 @@ class Machine:
     def _claimed(self, claim_id: str) -> Slot | None:
         return next((slot for slot in self.slots.values() if slot.held_by and slot.claim_id == claim_id), None)
 
-    async def _on_claim(self, body: RequestClaim) -> Message:
+    def _on_claim(self, body: RequestClaim) -> Message:
         slot = self.slots.get(body.slot)
         if slot is None or slot.claim_id != body.claim_id or slot.held_by not in ("", body.schedd):
             self.did.refused += 1
@@ -197,18 +198,25 @@ class Machine:
         if not slot.held_by:
             self.did.claims += 1
             slot.held_by, slot.submitter = body.schedd, body.submitter
+            if body.activation is not None:
+                self._begin(slot, body.activation, first=True)
             made = ClaimMade(
                 at=time.time(), startd=self.name, slot=slot.name, schedd=body.schedd, submitter=body.submitter
             )
-            await self.bus.publish(Exchange.EVENTS, made.type, made)
-            await self._becomes(slot, "Claimed", "Busy")
-            if body.activation is not None:
-                self._begin(slot, body.activation, first=True)
+            self._tell(made)
+            self._becomes(slot, "Claimed", "Busy")
         return ClaimGranted(
             claim_id=slot.claim_id, slot=slot.name, slot_ad=slot.ad.pack(), activated=body.activation is not None
         )
 
-    async def _becomes(self, slot: Slot, state: str, activity: str) -> None:
+    def _tell(self, event: Message) -> None:
+        async def publish() -> None:
+            with suppress(BusUnavailable):
+                await self.bus.publish(Exchange.EVENTS, event.type, event)
+
+        self._spawn(publish(), "event")
+
+    def _becomes(self, slot: Slot, state: str, activity: str) -> None:
         """The slot's ad says so soon, and an event at once."""
         event = SlotChanged(
             at=time.time(),
@@ -225,7 +233,7 @@ class Machine:
         self._changed.add(slot.name)
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(LATER_S, self._tell_changes)
-        await self.bus.publish(Exchange.EVENTS, event.type, event)
+        self._tell(event)
 
     def _tell_changes(self) -> None:
         self._later = None
@@ -233,7 +241,7 @@ class Machine:
         ads = {name: self.slots[name].ad for name in changed}
         self._spawn(self.advertiser.change(ads, (), self._offers()), "ads")
 
-    async def _release(self, slot: Slot) -> None:
+    def _release(self, slot: Slot) -> None:
         if not slot.held_by:
             return
         ended = ClaimEnded(
@@ -241,8 +249,8 @@ class Machine:
         )
         slot.held_by = slot.submitter = ""
         self._offer(slot)
-        await self._becomes(slot, "Unclaimed", "Idle")
-        await self.bus.publish(Exchange.EVENTS, ended.type, ended)
+        self._becomes(slot, "Unclaimed", "Idle")
+        self._tell(ended)
 
     # Runs
 
@@ -258,7 +266,7 @@ class Machine:
             answer = await self._run(slot, following, told=first or self.work.lasts)
             following, first = answer.next, False
             if answer.release or not answer.known:
-                await self._release(slot)
+                self._release(slot)
 
     async def _run(self, slot: Slot, run: Activation, *, told: bool) -> JobReportAck:
         self.did.starts += 1
