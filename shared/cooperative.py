@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final, ParamSpec, TypeVar
 
 #: Seconds of work between two looks at other messages.
@@ -31,6 +31,28 @@ class Yielder:
         if self.due():
             await asyncio.sleep(0)
             self._until = time.perf_counter() + SLICE_S
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Carry out work that stops where others may have their turn, without any."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """Carry out such work, and let others have their turn."""
+    turn = Yielder()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        await turn.yield_if_due()
 
 
 async def reading(characters: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

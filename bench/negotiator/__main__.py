@@ -172,7 +172,7 @@ class Bench:
         def tell() -> None:
             for name in names:
                 load, idle = round(rng.random(), 3), rng.randrange(5000)
-                assert self.table.patch(name, Patch({"LoadAvg": load, "KeyboardIdle": idle, "MyCurrentTime": idle}))
+                assert self.table.patch(name, Patch.of({"LoadAvg": load, "KeyboardIdle": idle, "MyCurrentTime": idle}))
 
         return tell
 

@@ -174,12 +174,11 @@ class SlotTable:
         facts = self._facts.get(name)
         return (facts.owner if facts is not None else "") or machine_of(name)
 
-    def put(self, name: str, ad: ClassAd | bytes, owner: str = "") -> bool:
+    def put(self, name: str, ad: ClassAd | bytes | QuickAd, owner: str = "") -> bool:
         """A new ad of a slot, of this daemon. True when a cycle may find room on the slot that the last one did not.
         Raises PackedError (a ValueError), changing nothing, if the bytes are no ad or hold an expression that can not
         be read."""
-        packed = ad if isinstance(ad, bytes) else ad.pack()
-        quick = QuickAd(packed)
+        quick = ad if isinstance(ad, QuickAd) else QuickAd(ad if isinstance(ad, bytes) else ad.pack())
         facts = self._read(quick, owner)
         old = self._facts.get(name)
         if not len(self._table):

@@ -186,7 +186,7 @@ class Collector(Daemon):
         if isinstance(body, AskForAds):
             return  # for those who have ads
         if isinstance(body, ForwardedAds):
-            self._on_forwarded(body)
+            await self._on_forwarded(body)
             return
         if not isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
             raise Reject(f"{body.type} is no ad")
@@ -194,7 +194,7 @@ class Collector(Daemon):
         if problem:
             raise Reject(problem)
         try:
-            change = self.directory.apply(body)
+            change = await self.directory.take_in(body)
             self.search.changed(change)
         except BadAd as error:
             raise Reject(str(error)) from error
@@ -208,7 +208,7 @@ class Collector(Daemon):
             self._asking.missed((body.my_type, body.daemon), body.start_time, body.sequence, now)
             self._questions.set()
 
-    def _on_forwarded(self, body: ForwardedAds) -> None:
+    async def _on_forwarded(self, body: ForwardedAds) -> None:
         """Ads of another pool: what is missing comes again by itself, and nobody is asked."""
         try:
             message = self._forwarded.take(body, self.directory.table.group(body.my_type, body.daemon))
@@ -217,7 +217,7 @@ class Collector(Daemon):
             problem = check(message)
             if problem:
                 raise Reject(problem)
-            self.search.changed(self.directory.apply(message))
+            self.search.changed(await self.directory.take_in(message))
         except BadAd as error:
             raise Reject(str(error)) from error
         self.updates += 1

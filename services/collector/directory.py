@@ -8,7 +8,8 @@ the newest win.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 
 import msgpack
 import structlog
@@ -28,7 +29,7 @@ from services.collector.core.acceptance import (
 from services.collector.core.queries import GroupOrder
 from shared.classad.budget import ads_of
 from shared.compression import AdCompressor
-from shared.cooperative import Yielder
+from shared.cooperative import Yielder, at_once, in_turns
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, Outcome
 from shared.daemon.clock import Clock
@@ -104,6 +105,7 @@ class Directory:
         self._clock = clock
         self._log = log
         self._absent_changes: set[str] = set()
+        self._taking_in = asyncio.Lock()
         self._spared_until = float("-inf")
 
     # Reading
@@ -131,24 +133,25 @@ class Directory:
 
     def apply(self, message: AdMessage) -> Change:
         """Raises BadAd."""
-        with ads_of(message.daemon).open():
-            return self._apply(message)
+        return at_once(ads_of(message.daemon).over(self._steps(message)))
 
-    def _apply(self, message: AdMessage) -> Change:
-        known = self.table.group(message.my_type, message.daemon)
+    async def take_in(self, message: AdMessage) -> Change:
+        """The same; others have their turn in between, but for other messages of ads. Raises BadAd."""
+        async with self._taking_in:  # the second copy of a large one finds that there is nothing to do
+            return await in_turns(ads_of(message.daemon).over(self._steps(message)))
+
+    def _steps(self, message: AdMessage) -> Generator[None, None, Change]:
         now = self._clock.now()
         if self.policy.persistent:
-            if (
-                known is not None
-                and isinstance(message, AdDelta)
-                and needs_whole_ad(message, self._touched(known, message), now)
-            ):
+            known = self.table.group(message.my_type, message.daemon)
+            if known is not None and (yield from needs_whole_ad(message, self._touched(known, message), now)):
                 return Change(Outcome.MISSING, message.my_type, message.daemon)
-            message = with_offline_ads(message, self.policy.offline_s, now)
-        lost = self._absent_after(known, message)
-        change = self.table.apply(message, now)
+            message = yield from with_offline_ads(message, self.policy.offline_s, now)
+        lost = yield from self._absent_after(message)
+        new = self.table.group(message.my_type, message.daemon) is None
+        change = yield from self.table.steps(message, now)
         if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
-            if known is None:
+            if new:
                 self.order.changed(message.my_type)
             for name in returned(message, self.absentees):
                 self._forget_absent(name)
@@ -258,28 +261,26 @@ class Directory:
             self.order.changed(group.my_type)
         return len(names)
 
-    def _touched(self, group: Group, message: AdDelta) -> dict[str, bytes]:
+    def _touched(self, group: Group, message: AdMessage) -> Iterator[bytes]:
         """The ads that a change is about, as far as they can be read."""
-        found = {}
-        for name in message.names:
+        for name in message.names if isinstance(message, AdDelta) else ():
             row = group.rows.get(name)
-            try:
+            with contextlib.suppress(BadAd):
                 if row is not None:
-                    found[name] = row.packed()
-            except BadAd:
-                continue
-        return found
+                    yield row.packed()
 
-    def _absent_after(self, group: Group | None, message: AdMessage) -> list[AbsentAd]:
+    def _absent_after(self, message: AdMessage) -> Generator[None, None, list[AbsentAd]]:
         """What would be remembered of the ads that an invalidation takes (ABS-06)."""
+        group = self.table.group(message.my_type, message.daemon)
         if group is None or not self.policy.invalidated_too or message.type != "ads.invalidate":
             return []
         now = self._clock.now()
         found = []
-        for name in group.rows:
+        for name in list(group.rows):
             ad = self._absent(group, name, now)
             if ad is not None:
                 found.append(ad)
+            yield
         return found
 
     def _absent(self, group: Group, name: str, now: float) -> AbsentAd | None:

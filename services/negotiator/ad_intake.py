@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from engine.fairshare.claim_charging import ClaimCharges
 from engine.match.slot_table import SlotTable
@@ -27,12 +27,14 @@ from engine.policy import Policy
 from services.negotiator.clock_offsets import ClockOffsets
 from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.classad.budget import Budget, ads_of, present
-from shared.classad.quick import QuickAd
+from shared.classad.quick import QuickAd, read_in_portions
 from shared.classad.references import decided_by
 from shared.daemon.ad_rows import BadAd, Patch
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock
 from shared.daemon.offline_ads import is_offline
+
+T = TypeVar("T")
 
 #: Of a slot's ad, what a cycle evaluates before it meets any job.
 _BY_ITSELF: Final = (
@@ -102,20 +104,12 @@ class AdIntake:
         owner = self._owners.get(slot, daemon)
         return owner if self._ads.row("Machine", owner, slot) is not None else daemon
 
-    def apply(
-        self, daemon: str, changed: Iterable[str] | Mapping[str, Patch | None], gone: Iterable[str]
-    ) -> IntakeResult:
-        """Take in a daemon's slots: those whose ad is new or changed, with what changed where that is all of it, and
-        those that are no more."""
-        result = IntakeResult()
-        for one in self.steps(daemon, changed, gone):
-            result.add(one)
-        return result
-
     def steps(
         self, daemon: str, changed: Iterable[str] | Mapping[str, Patch | None], gone: Iterable[str]
     ) -> Iterator[IntakeResult]:
-        """The same, a slot at each step: who takes in thousands lets others have their turn in between."""
+        """Take in a daemon's slots: those whose ad is new or changed, with what changed where that is all of it, and
+        those that are no more. A slot at each step, or a part of a large one: who takes in thousands lets others have
+        their turn in between."""
         budget = ads_of(daemon)
         told = False
         patches: Mapping[str, Patch | None] = changed if isinstance(changed, Mapping) else {}
@@ -125,10 +119,14 @@ class AdIntake:
                 continue
             freed = False
             try:
-                with budget.open():
-                    offset, patch = self.clock_offsets.offset(daemon), patches.get(name)
-                    if patch is None or not self._apply_patch(daemon, name, patch, offset):
-                        freed = self._apply(daemon, name, row.packed(), offset)
+                offset, patch = self.clock_offsets.offset(daemon), patches.get(name)
+                if patch is None or not self._apply_patch(daemon, name, patch, offset):
+                    told_of = row.packed()
+                    read = yield from _meanwhile(budget.over(QuickAd.portions(self.policy.match_exprs.into(told_of))))
+                    if self._ads.row("Machine", daemon, name) is not row or row.packed() != told_of:
+                        continue  # who changed it meanwhile takes it in
+                    with budget.open():
+                        freed = self._apply(daemon, name, told_of, offset, read)
             except (ValueError, RecursionError) as error:
                 self._behind.add(name)
                 if not told:  # of a machine whose ads are too dear once for all of them
@@ -154,9 +152,9 @@ class AdIntake:
         self._table.drop(name)
         self.claim_charges.slot_dropped(name, self._clock.now())
 
-    def _apply(self, daemon: str, name: str, packed: bytes, offset: float) -> bool:
-        """Take in a slot's ad as it is now. True when a cycle may find room on it. Raises ValueError, among them
-        TooDear, and RecursionError."""
+    def _apply(self, daemon: str, name: str, packed: bytes, offset: float, read: QuickAd) -> bool:
+        """Take in a slot's ad as it is now. read: what is put into the table. True when a cycle may find room on it.
+        Raises ValueError, among them TooDear, and RecursionError."""
         settings, now = self.policy.settings, self._clock.now()
         constraint = settings.negotiator_slot_constraint
         self._unsteady.discard(name)
@@ -175,9 +173,9 @@ class AdIntake:
             new = ClassAd.unpack(packed)
             if not self._reevaluation.replaces(name, lambda: self._table.ads[name], new, now):
                 return False
-        freed = self._table.put(name, self.policy.match_exprs.into(packed), daemon)
+        freed = self._table.put(name, read, daemon)
         budget = present()
-        if budget is not None and not self._affordable(name, budget):
+        if budget is not None and not self._affordable(read, budget):
             raise TooDear(f"{budget.what}: their expressions take too long ({budget.spent}); they match nothing")
         self._behind.discard(name)
         self._charge(name, offset)
@@ -209,9 +207,9 @@ class AdIntake:
             by_cpus=self.policy.cycle.use_slot_weights,
         )
 
-    def _affordable(self, name: str, budget: Budget) -> bool:
+    @staticmethod
+    def _affordable(ad: QuickAd, budget: Budget) -> bool:
         """Whether what a cycle evaluates of a slot by itself, and what was evaluated so far, fits into the budget."""
-        ad = QuickAd(self._table.packed(name))
         names = (*_BY_ITSELF, *ad.eval_string("MachineResources").replace(",", " ").split()[:_MOST_RESOURCES])
         for attribute in names:
             ad.eval(attribute)  # beyond the budget that costs nothing
@@ -239,55 +237,49 @@ class AdIntake:
             self._table.put_away(name)
         return len(slots)
 
-    def returned(self, daemon: str) -> IntakeResult:
-        """A daemon speaks: if it was thought to be gone its slots are offered again."""
-        if daemon not in self.absent:
-            return IntakeResult()
-        self.absent.discard(daemon)
-        group = self._ads.group("Machine", daemon)
-        return self.apply(daemon, list(group.rows), ()) if group is not None else IntakeResult()
+    def returned(self, daemon: str) -> Iterator[IntakeResult]:
+        """A daemon speaks: if it was thought to be gone its slots are offered again. A step for each, as of all that
+        follow."""
+        if daemon in self.absent:
+            self.absent.discard(daemon)
+            group = self._ads.group("Machine", daemon)
+            yield from self.steps(daemon, list(group.rows) if group is not None else (), ())
 
     def apply_all(self) -> Iterator[IntakeResult]:
-        """Take in everything again, daemon by daemon: after loading, or when the policy is another. Slots that are in
+        """Take in everything again: after loading, or when the policy is another. Slots that are in
         nobody's ads any more go: what was loaded may stand on messages that were missed, and nobody says again that
         they are gone. Until then somebody would be charged for them."""
         for group in list(self._ads.groups("Machine")):
-            yield self.apply(group.daemon, list(group.rows), ())
-        result = IntakeResult()
+            yield from self.steps(group.daemon, list(group.rows), ())
         for name, daemon in list(self._owners.items()):
             if self._ads.row("Machine", daemon, name) is None:
-                result.add(self.apply(daemon, (), [name]))
-        yield result
+                yield from self.steps(daemon, (), [name])
 
-    def apply_kept_back(self) -> IntakeResult:
+    def apply_kept_back(self) -> Iterator[IntakeResult]:
         """Ask again about ads that STARTD_AD_REEVAL_EXPR kept back: it may let them pass by now (NEG-38)."""
-        result = IntakeResult()
         for name in self._reevaluation.kept_back():
             if name in self._owners:
-                result.add(self.apply(self._owners[name], [name], ()))
-        return result
+                yield from self.steps(self._owners[name], [name], ())
 
     def apply_constraint(self) -> Iterator[IntakeResult]:
         """Ask NEGOTIATOR_SLOT_CONSTRAINT again, before a cycle, about slots whose ads are the same: the clock may have
-        a part in it (NEG-04). A result for each slot, so that the caller can give way."""
+        a part in it (NEG-04)."""
         constraint = self.policy.settings.negotiator_slot_constraint
         if constraint is None:
             return
         for name in (*sorted(self._unsteady), *self._table.left_out(constraint, self._clock.now())):
             if name in self._owners:
-                yield self.apply(self._owners[name], [name], ())
+                yield from self.steps(self._owners[name], [name], ())
 
-    def expire(self, now: float) -> IntakeResult:
+    def expire(self, now: float) -> Iterator[IntakeResult]:
         """Drop ads that nobody has repeated for CLASSAD_LIFETIME (COL-02)."""
-        result = IntakeResult()
         for group, names in self._ads.expired(now):
             self._ads.remove(group.my_type, group.daemon, names or None)
             if not group.rows:
                 self.absent.discard(group.daemon)
                 self.clock_offsets.forget([group.daemon])
             if group.my_type == "Machine":
-                result.add(self.apply(group.daemon, (), names))
-        return result
+                yield from self.steps(group.daemon, (), names)
 
     def sleeping_daemons(self, now: float) -> list[str]:
         """Daemons whose ads are about to expire, with machines among them that sleep: those are silent, and not gone
@@ -295,12 +287,18 @@ class AdIntake:
         due = [group for group, _ in self._ads.expired(now) if group.my_type == "Machine"]
         return [one.daemon for one in due if any(is_offline(row.read(), now) for row in one.rows.values())]
 
-    def wants_slots(self, daemon: str, updated: Mapping[str, Patch | None]) -> bool:
+    def wants_slots(self, daemon: str, updated: Mapping[str, Patch | None]) -> Generator[None, None, bool]:
         """Whether one of a schedd's submitters has idle jobs that it did not have before. updated: what changed in
-        their ads. A schedd that does not count its offers is taken to have more with every change."""
-        told = ((self._submitter(daemon, name), patch) for name, patch in updated.items())
-        more = (submitter_of(ad) for ad, patch in told if ad is not None and _may_have_more(ad, patch))
-        return any(submitter is not None and submitter.idle > 0 for submitter in more)
+        their ads. A schedd that does not count its offers is taken to have more with every change. One in each step."""
+        for name, patch in updated.items():
+            ad = yield from self._submitter(daemon, name)
+            if ad is not None and _may_have_more(ad, patch):
+                with ads_of(daemon).open():
+                    submitter = submitter_of(ad)
+                if submitter is not None and submitter.idle > 0:
+                    return True
+            yield
+        return False
 
     def submitters(self) -> list[Submitter]:
         """Submitters that can be talked to, those that NEGOTIATOR_SUBMITTER_CONSTRAINT leaves (NEG-06), in a stable
@@ -312,21 +310,32 @@ class AdIntake:
         constraint = self.policy.settings.negotiator_submitter_constraint
         now = self._clock.now()
         for daemon, name in [(daemon, name) for daemon, name, _ in self._ads.rows("Submitter")]:
-            ad = self._submitter(daemon, name)
-            if ad is None or (constraint is not None and evaluate(constraint, ad, now=now) is not True):
-                yield None
-            else:
-                yield submitter_of(ad)
+            ad = yield from self._submitter(daemon, name)
+            with ads_of(daemon).open():
+                taken = ad is not None and (constraint is None or evaluate(constraint, ad, now=now) is True)
+                found = submitter_of(ad) if ad is not None and taken else None
+            yield found
 
-    def _submitter(self, daemon: str, name: str) -> ClassAd | None:
+    def _submitter(self, daemon: str, name: str) -> Generator[None, None, ClassAd | None]:
         row = self._ads.row("Submitter", daemon, name)
         if row is None:
             return None
         try:
-            return ClassAd.unpack(row.packed()).check()
+            return (yield from ads_of(daemon).over(read_in_portions(row.packed())))
         except (ValueError, RecursionError) as error:
             self._unreadable("Submitter", daemon, name, error)
             return None
+
+
+def _meanwhile(steps: Generator[None, None, T]) -> Generator[IntakeResult, None, T]:
+    """Steps that take in nothing yet."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        yield IntakeResult()
 
 
 def _is_steady(constraint: Expr, ad: ClassAd) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from engine.fairshare.accountant import EndedChange
@@ -33,7 +33,7 @@ from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.compression import AdCompressor
 from shared.config import Config, ConfigError
-from shared.cooperative import Yielder
+from shared.cooperative import Yielder, in_turns
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.daemon.advertiser import Advertiser
@@ -284,27 +284,19 @@ class Negotiator(Daemon):
         if not isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
             return
         try:
-            change = self.ads.apply(body, self.context.clock.now())
+            change = await in_turns(self.ads.steps(body, self.context.clock.now()))
         except BadAd as error:
             raise Reject(f"ads of {body.daemon}: {error}") from error
         if change.my_type == "Machine":
             if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
                 clock = self.context.clock
                 self.ad_intake.clock_offsets.heard(change.daemon, envelope.ts, clock.now(), clock.monotonic())
-            taken = self.ad_intake.returned(change.daemon)
-            turn = Yielder()
-            for one in self.ad_intake.steps(change.daemon, change.updated, change.removed):
-                taken.add(one)
-                await turn.yield_if_due()
-            self._slots_changed(taken)
+            await self._take(self.ad_intake.returned(change.daemon))
+            await self._take(self.ad_intake.steps(change.daemon, change.updated, change.removed))
         else:
             self.schedd_client.heard(inbox_of(change.daemon))
-            turn = Yielder()
-            for name, patch in change.updated.items():
-                if self.ad_intake.wants_slots(change.daemon, {name: patch}):
-                    self._trigger("new-jobs")
-                    break
-                await turn.yield_if_due()
+            if await in_turns(self.ad_intake.wants_slots(change.daemon, change.updated)):
+                self._trigger("new-jobs")
         if change.ask:
             await self._ask_again(change.daemon, change.my_type)
 
@@ -345,6 +337,14 @@ class Negotiator(Daemon):
         except RoostError as error:
             self.context.log.info("send_ads_failed", of=daemon, my_type=my_type, error=str(error))
 
+    async def _take(self, steps: Iterable[IntakeResult]) -> None:
+        """Take in slots; others have their turn in between."""
+        taken, turn = IntakeResult(), Yielder()
+        for one in steps:
+            taken.add(one)
+            await turn.yield_if_due()
+        self._slots_changed(taken)
+
     def _slots_changed(self, taken: IntakeResult) -> None:
         """Charge and start a cycle where slots have changed: so may their users, and what can be given away."""
         if taken.slots >= _MANY:
@@ -356,7 +356,7 @@ class Negotiator(Daemon):
 
     async def _apply_all_slots(self) -> None:
         """Take in all slots again, a slice at a time: a large pool takes seconds, and the lease must be kept."""
-        whole, unsettled = IntakeResult(), 0
+        whole, unsettled, turn = IntakeResult(), 0, Yielder()
         for taken in self.ad_intake.apply_all():
             whole.add(taken)
             unsettled += taken.slots
@@ -364,7 +364,7 @@ class Negotiator(Daemon):
             if unsettled >= min(_MOST_AT_ONCE, max(_MANY, len(self.table.ads) // 16)):
                 self.cycle_runner.flush_slots()
                 unsettled = 0
-            await asyncio.sleep(0)
+            await turn.yield_if_due()
         self._slots_changed(whole)
 
     def _trigger(self, why: str) -> None:
@@ -484,7 +484,7 @@ class Negotiator(Daemon):
                 gone = set(known.rows) - stored.ads.keys() if known is not None else set()
                 self.ads.remove("Machine", stored.daemon)
                 self._load_group(stored)
-                self._slots_changed(self.ad_intake.apply(stored.daemon, stored.ads, gone))
+                await self._take(self.ad_intake.steps(stored.daemon, stored.ads, gone))
 
     # --- cycles
 
@@ -536,12 +536,9 @@ class Negotiator(Daemon):
             await self._reread_config()
         epoch = self.epoch
         await self._keep_sleeping_machines()
-        self._slots_changed(self.ad_intake.expire(self.context.clock.now()))
-        self._slots_changed(self.ad_intake.apply_kept_back())
-        yielder = Yielder()
-        for taken in self.ad_intake.apply_constraint():
-            self._slots_changed(taken)
-            await yielder.yield_if_due()
+        await self._take(self.ad_intake.expire(self.context.clock.now()))
+        await self._take(self.ad_intake.apply_kept_back())
+        await self._take(self.ad_intake.apply_constraint())
         asked_for_more = self._asked_for_more  # before they are asked: who asks meanwhile is not served yet
         asking = await self._submitters()
         if trigger == _FREED and (self._served == asked_for_more or not by_schedd(asking)):

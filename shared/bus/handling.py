@@ -103,6 +103,7 @@ async def _admitted(data: bytes, arrival: Arrival, senders: Senders) -> Envelope
         async with senders.large:  # several that came together would hold one turn of the loop
             await asyncio.sleep(0)
             envelope = Envelope.unpack(data)
+        await asyncio.sleep(0)  # what is done with it has a turn of its own
     senders.admit(envelope, arrival)
     return envelope
 

@@ -12,11 +12,11 @@ The open budget is a context variable: it goes with a task across its awaits, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import thread_time
-from typing import Final
+from typing import Final, TypeVar
 
 from shared.errors import PermanentError
 
@@ -31,6 +31,9 @@ POLICY_S: Final = 0.012
 #: of them takes up to FREE_S counts nothing, so that thousands of ordinary ones fit.
 ADS_S: Final = 0.02
 FREE_S: Final = 0.00005
+
+
+T = TypeVar("T")
 
 
 class TooExpensive(PermanentError):
@@ -97,6 +100,17 @@ class Budget:
             yield self
         finally:
             _open.reset(token)
+
+    def over(self, steps: Generator[None, None, T]) -> Generator[None, None, T]:
+        """Charge this budget with what is evaluated in these steps, and not with what others do in between."""
+        while True:
+            with self.open():
+                try:
+                    next(steps)
+                except StopIteration as done:
+                    found: T = done.value
+                    return found
+            yield
 
     @contextmanager
     def timed(self) -> Iterator[None]:

@@ -76,8 +76,11 @@ def is_known_text(data: bytes) -> bool:
     return data in _TEXTS
 
 
-#: Bytes of the text of one expression in a packed ad: reading so many takes some 25 ms.
+#: Bytes of the text of one expression in a packed ad, and operators, brackets and commas in it: reading so many takes
+#: some 20 ms.
 LONGEST_TEXT: Final = 32_768
+MOST_SIGNS: Final = 5_000
+_NO_SIGNS: Final = bytes(code for code in range(256) if code not in b"+-*/%<>=!&|^~?:;,()[]{}")
 
 
 def parse_text(data: bytes) -> Cell:
@@ -90,6 +93,11 @@ def parse_text(data: bytes) -> Cell:
             raise PackedError(
                 f"a packed ad holds an expression of {len(data)} bytes, {text[:60]!r}...; "
                 f"at most {LONGEST_TEXT} are read"
+            )
+        if len(data) > MOST_SIGNS and (signs := len(data.translate(None, _NO_SIGNS))) > MOST_SIGNS:
+            raise PackedError(
+                f"a packed ad holds an expression with {signs} operators, brackets and commas, {text[:60]!r}...; "
+                f"at most {MOST_SIGNS} are read"
             )
         budget, began = present(), thread_time()
         if budget is not None and not budget.check():

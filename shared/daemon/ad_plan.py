@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shared.daemon.ad_rows import difference, pack
+from shared.daemon.ad_rows import difference
 from shared.messages.ads import MOST_ADS, AdDelta, AdHeartbeat, AdUpdate
 from shared.messages.wire import MOST_LARGE_BYTES
 
@@ -95,7 +95,7 @@ def _delta(last: Published, changed: Mapping[str, bytes], gone: list[str], seque
     for name, packed in changed.items():
         before = last.ads.get(name)
         patch = difference(before, packed) if before is not None else None
-        changes.append(packed if patch is None else pack(patch.changed))
+        changes.append(packed if patch is None else patch.packed)
         removed.append([] if patch is None else list(patch.removed))
     return AdDelta(
         my_type=last.my_type,

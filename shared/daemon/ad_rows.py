@@ -7,7 +7,7 @@ the text of an expression. Two states of an ad differ by a *patch*: attributes s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -63,18 +63,35 @@ def pack(attributes: Attributes) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Patch:
     """What turns one state of an ad into the next: first `removed`, then `changed` (so a new spelling of an
-    attribute's name is the old one removed and the new one set). size: bytes of `changed` as it came, packed."""
+    attribute's name is the old one removed and the new one set). It stays packed, as most wait unread until the next
+    ones replace them: thousands of cells that are objects of their own keep collections of garbage busy."""
 
-    changed: Attributes
+    packed: bytes
     removed: tuple[str, ...] = ()
-    size: int = field(default=0, compare=False)
+
+    @classmethod
+    def of(cls, changed: Attributes, removed: tuple[str, ...] = ()) -> Patch:
+        return cls(pack(changed), removed)
+
+    @property
+    def changed(self) -> Attributes:
+        """Read anew each time. Raises BadAd."""
+        return unpack(self.packed)
+
+    def lifetime(self) -> tuple[float | None] | None:
+        """The ad's own lifetime from then on; None where nothing is said of it. Raises BadAd."""
+        if may_name(self.packed, LIFETIME):
+            told = [(name, value) for name, value in self.changed.items() if name.lower() == LIFETIME.lower()]
+            if told:
+                return (own_lifetime(told),)
+        return (None,) if any(name.lower() == LIFETIME.lower() for name in self.removed) else None
 
 
 def difference(before: bytes, after: bytes) -> Patch:
     """The patch from one packed ad to another."""
     old, new = unpack(before), unpack(after)
     changed = {name: value for name, value in new.items() if name not in old or not _same(old[name], value)}
-    return Patch(changed, tuple(name for name in old if name not in new))
+    return Patch.of(changed, tuple(name for name in old if name not in new))
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -112,17 +129,25 @@ class StoredAd:
             return
         self.most_bytes = len(packed)
         if may_name(packed, LIFETIME):
-            self._read_lifetime(unpack(packed))
+            self.lifetime_s = own_lifetime(unpack(packed).items())
 
     def apply(self, patch: Patch) -> None:
-        """Bring the ad up to date. Time O(size of the patch), except every MAX_PATCHES times."""
+        """Bring the ad up to date. Raises BadAd."""
+        self.follow(patch, patch.lifetime())
+        self.settle()
+
+    def follow(self, patch: Patch, lifetime: tuple[float | None] | None) -> None:
+        """The same in no time; call `settle` now and then. lifetime: what the patch says of it."""
         held = self._held
         self._held = (held, (patch,)) if isinstance(held, bytes) else (held[0], (*held[1], patch))
-        self.most_bytes += patch.size
-        self.most_attributes += len(patch.changed)
-        if any(name.lower() == LIFETIME.lower() for name in (*patch.changed, *patch.removed)):
-            self._read_lifetime(self.attributes())
-        elif len(self._held[1]) >= MAX_PATCHES:
+        self.most_bytes += len(patch.packed)
+        self.most_attributes += entries(patch.packed)
+        if lifetime is not None:
+            self.lifetime_s = lifetime[0]
+
+    def settle(self) -> None:
+        """Merge what waits, once there is enough of it: time O(size of the ad). Raises BadAd."""
+        if not isinstance(self._held, bytes) and len(self._held[1]) >= MAX_PATCHES:
             self.packed()
 
     def grown_by(self, change: int, attributes: int) -> tuple[int, int]:
@@ -185,9 +210,6 @@ class StoredAd:
             return self._compressor.decompress(held)
         except ValueError as error:
             raise BadAd(str(error)) from error
-
-    def _read_lifetime(self, attributes: Attributes) -> None:
-        self.lifetime_s = own_lifetime(attributes.items())
 
 
 def may_name(packed: bytes, attribute: str) -> bool:

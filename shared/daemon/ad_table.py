@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.compression import AdCompressor, is_compressed
+from shared.cooperative import at_once
 from shared.daemon.ad_bounds import attributes_of, check_number, check_size
-from shared.daemon.ad_rows import BadAd, Patch, StoredAd, unpack
+from shared.daemon.ad_rows import BadAd, Patch, StoredAd, check_readable, entries
 from shared.messages.ads import MOST_UPDATES, AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 
 AdMessage = AdUpdate | AdDelta | AdHeartbeat | AdInvalidate
@@ -93,6 +94,10 @@ class Group:
         return [n for n, row in self.rows.items() if silent >= (row.lifetime_s or lifetime_s)]
 
 
+#: Name of an ad, what changes in it, and what that says of its own lifetime (see Patch.lifetime).
+_Prepared = tuple[str, Patch, tuple[float | None] | None]
+
+
 class AdTable:
     """Groups by (my_type, daemon): of one type, or of all when `my_type` is empty. `lifetime_s` is
     CLASSAD_LIFETIME, for ads that bring no ClassAdLifetime.
@@ -148,16 +153,28 @@ class AdTable:
 
     def apply(self, message: AdMessage, now: float) -> Change:
         """Take one message in. Raises BadAd (and changes nothing) when it is malformed."""
+        return at_once(self.steps(message, now))
+
+    def steps(self, message: AdMessage, now: float) -> Generator[None, None, Change]:
+        """The same an ad at a time: others may have their turn in between, and change the table. It is changed by the
+        message in the last step, all at once: what takes time was done before."""
+        group = self.group(message.my_type, message.daemon)
+        if group is not None and self._is_older(group, message, now):
+            return Change(Outcome.OLDER, message.my_type, message.daemon)
+        rows: dict[str, StoredAd] = {}
+        patches: list[_Prepared] = []
+        if isinstance(message, AdUpdate):
+            rows = yield from self._rows_of(message)
+        elif isinstance(message, AdDelta):
+            patches = yield from self._patches_of(group, message)
         group = self.group(message.my_type, message.daemon)
         if group is not None and self._is_older(group, message, now):
             return Change(Outcome.OLDER, message.my_type, message.daemon)
         if isinstance(message, AdUpdate):
-            change = self._update(group, message, now)
-        elif isinstance(message, AdInvalidate):
-            change = self._invalidate(group, message, now)
-        else:
-            change = self._follow(group, message, now)
-        return change
+            return self._update(group, message, now, rows)
+        if isinstance(message, AdInvalidate):
+            return self._invalidate(group, message, now)
+        return self._follow(group, message, now, patches)
 
     def load(
         self,
@@ -233,16 +250,19 @@ class AdTable:
         # what was heard last lies in the future.
         return message.start_time < group.start_time and abs(now - group.heard) < CLOCK_STEP_S
 
-    def _update(self, group: Group | None, message: AdUpdate, now: float) -> Change:
+    def _rows_of(self, message: AdUpdate) -> Generator[None, None, dict[str, StoredAd]]:
         if len(message.names) != len(message.ads):
             raise BadAd(f"{message.daemon}: {len(message.names)} names for {len(message.ads)} ads")
+        rows = {}
         for name, packed in zip(message.names, message.ads, strict=True):
             if is_compressed(packed):
                 raise BadAd(f"{message.daemon}: the ad {name[:80]!r} is compressed by itself")
             check_size(message.daemon, name, len(packed), attributes_of(packed))
-        rows = {
-            name: StoredAd(packed, self._compressor) for name, packed in zip(message.names, message.ads, strict=True)
-        }
+            rows[name] = StoredAd(packed, self._compressor)
+            yield
+        return rows
+
+    def _update(self, group: Group | None, message: AdUpdate, now: float, rows: dict[str, StoredAd]) -> Change:
         updated: dict[str, Patch | None] = dict.fromkeys(rows)
         if message.complete:
             check_number(message, (), rows)
@@ -270,41 +290,57 @@ class AdTable:
         self._put(self._successor(group, message, now, kept))
         return Change(Outcome.APPLIED, message.my_type, message.daemon, {}, removed)
 
-    def _follow(self, group: Group | None, message: AdDelta | AdHeartbeat, now: float) -> Change:
+    def _follow(
+        self, group: Group | None, message: AdDelta | AdHeartbeat, now: float, patches: list[_Prepared]
+    ) -> Change:
         if group is None or group.start_time != message.start_time or group.content != message.base:
             return Change(Outcome.MISSING, message.my_type, message.daemon)
         if isinstance(message, AdHeartbeat):
             self._note(group, message, now, changed=False)
             return Change(Outcome.ALIVE, message.my_type, message.daemon, base=group.content)
-        updated = self._patches(group, message)
+        check_number(message, group.rows, message.names)
+        updated: dict[str, Patch | None] = {}
+        rows: dict[str, StoredAd] = {}
+        for name, patch, _ in patches:
+            row = group.rows.get(name)
+            size, count = len(patch.packed), entries(patch.packed)
+            check_size(message.daemon, name, *((size, count) if row is None else row.grown_by(size, count)))
+            if row is None:
+                rows[name] = StoredAd(patch.packed, self._compressor)
+            updated[name] = None if row is None else patch
         base = group.content
-        for name, packed in zip(message.names, message.changes, strict=True):
-            patch = updated[name]
-            if patch is None:
-                self._set(group, name, StoredAd(packed, self._compressor))
+        for name, patch, lifetime in patches:
+            if name in rows:
+                self._set(group, name, rows[name])
             else:
-                group.rows[name].apply(patch)
+                group.rows[name].follow(patch, lifetime)
         removed = tuple(n for n in message.gone if group.rows.pop(n, None) is not None)
         for name in removed:
             self._unname(group.my_type, group.daemon, name)
         self._note(group, message, now, changed=True)
         return Change(Outcome.APPLIED, message.my_type, message.daemon, updated, removed, base)
 
-    def _patches(self, group: Group, message: AdDelta) -> dict[str, Patch | None]:
+    def _patches_of(self, group: Group | None, message: AdDelta) -> Generator[None, None, list[_Prepared]]:
+        """The changes, looked at, and the ads that they are of ready to take them. Nothing where they can not be
+        taken."""
+        if group is None or group.start_time != message.start_time or group.content != message.base:
+            return []
         if not len(message.names) == len(message.changes) == len(message.removed_attrs):
             raise BadAd(
                 f"{message.daemon}: {len(message.names)} names, {len(message.changes)} changes, "
                 f"{len(message.removed_attrs)} lists of removed attributes"
             )
         check_number(message, group.rows, message.names)
-        updated: dict[str, Patch | None] = {}
+        found = []
         for name, packed, removed in zip(message.names, message.changes, message.removed_attrs, strict=True):
-            attributes = unpack(packed)
-            row = group.rows.get(name)
-            size, count = len(packed), len(attributes)
-            check_size(message.daemon, name, *((size, count) if row is None else row.grown_by(size, count)))
-            updated[name] = Patch(attributes, tuple(removed), len(packed)) if row is not None else None
-        return updated
+            check_readable(packed)
+            patch = Patch(packed, tuple(removed))
+            found.append((name, patch, patch.lifetime()))
+            if (row := group.rows.get(name)) is not None:
+                row.settle()
+                row.grown_by(len(packed), entries(packed))
+            yield
+        return found
 
     def _successor(
         self, group: Group | None, message: AdUpdate | AdInvalidate, now: float, rows: dict[str, StoredAd]
@@ -337,7 +373,8 @@ class AdTable:
                     self._unname(group.my_type, group.daemon, name)
         groups[group.daemon] = group
         for name in group.rows:
-            self._name(group.my_type, group.daemon, name)
+            if before is None or name not in before.rows:
+                self._name(group.my_type, group.daemon, name)
         self._queue(group)
 
     def _set(self, group: Group, name: str, row: StoredAd) -> None:

@@ -15,6 +15,6 @@ def is_offline(packed: bytes, now: float) -> bool:
     if not may_name(packed, OFFLINE):
         return False
     try:
-        return ClassAd.unpack(packed).check().eval(OFFLINE, None, now) is True
+        return ClassAd.unpack(packed).eval(OFFLINE, None, now) is True
     except ValueError:
         return False

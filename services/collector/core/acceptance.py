@@ -8,12 +8,12 @@ follows, and says what is true of a sleeping machine, whatever its last update s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shared.classad import ClassAd, Expr, evaluate
-from shared.daemon.ad_rows import LIFETIME, BadAd, Patch, may_name, with_attributes
+from shared.daemon.ad_rows import LIFETIME, Patch, may_name, with_attributes
 from shared.daemon.ad_table import AdMessage
 from shared.daemon.offline_ads import OFFLINE, is_offline
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
@@ -66,11 +66,10 @@ def absent_ad(
     if policy.requirements is None or my_type != MACHINE:
         return None
     try:
-        ad = ClassAd.unpack(packed).check()
-        if evaluate(policy.requirements, ad, None, now) is not True:
+        if evaluate(policy.requirements, ClassAd.unpack(packed), None, now) is not True:
             return None
         marked = with_attributes(packed, {"Absent": True})
-    except (BadAd, ValueError):
+    except ValueError:  # also BadAd
         return None
     return AbsentAd(name, daemon, marked, last_heard, now + policy.keep_s if policy.keep_s else 0.0)
 
@@ -96,16 +95,16 @@ _OFFLINE_STATE = {
 }
 
 
-def with_offline_ads(message: AdMessage, keep_s: float, now: float) -> AdMessage:
-    """The message with the ads of sleeping machines as they are kept; most come back as they are. `keep_s`:
-    OFFLINE_EXPIRE_ADS_AFTER."""
+def with_offline_ads(message: AdMessage, keep_s: float, now: float) -> Generator[None, None, AdMessage]:
+    """The message with the ads of sleeping machines as they are kept; most come back as they are. An ad is looked at
+    in each step. `keep_s`: OFFLINE_EXPIRE_ADS_AFTER."""
     if message.my_type != MACHINE or not isinstance(message, AdUpdate):
         return message
-    asleep = {number: ad for number, ad in enumerate(message.ads) if is_offline(ad, now)}
-    if not asleep:
-        return message
-    ads = [offline_ad(ad, keep_s, now) if number in asleep else ad for number, ad in enumerate(message.ads)]
-    return message.model_copy(update={"ads": ads})
+    ads = []
+    for ad in message.ads:
+        ads.append(offline_ad(ad, keep_s, now) if is_offline(ad, now) else ad)
+        yield
+    return message.model_copy(update={"ads": ads}) if ads != message.ads else message
 
 
 def offline_ad(packed: bytes, keep_s: float, now: float) -> bytes:
@@ -114,16 +113,22 @@ def offline_ad(packed: bytes, keep_s: float, now: float) -> bytes:
     return with_attributes(packed, {**told, LIFETIME: int(keep_s)})
 
 
-def needs_whole_ad(message: AdMessage, rows: dict[str, bytes], now: float) -> bool:
+def needs_whole_ad(message: AdMessage, rows: Iterable[bytes], now: float) -> Generator[None, None, bool]:
     """Whether a change is one of an ad that was kept in another form than it was sent (`rows`: ads that it changes), or
-    tells of going to sleep: such a change can only be taken with the ad as a whole."""
+    tells of going to sleep: such a change can only be taken with the ad as a whole. One of them in each step."""
     if message.my_type != MACHINE or not isinstance(message, AdDelta):
         return False
-    if any(may_name(change, OFFLINE) for change in message.changes):
-        return True
-    return any(is_offline(packed, now) for packed in rows.values())
+    for change in message.changes:
+        if may_name(change, OFFLINE):
+            return True
+        yield
+    for packed in rows:
+        if is_offline(packed, now):
+            return True
+        yield
+    return False
 
 
 def match_time_patch(at: float) -> Patch:
     """What changes in the ad of a slot when a job is matched with it in its sleep."""
-    return Patch({"MachineLastMatchTime": int(at)})
+    return Patch.of({"MachineLastMatchTime": int(at)})

@@ -19,7 +19,7 @@ from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
 from shared.classad.match import is_true
 from shared.classad.references import closure, references
-from shared.daemon.ad_rows import BadAd, check_readable, pack, pack_one, unpack, with_attributes
+from shared.daemon.ad_rows import check_readable, pack, pack_one, unpack, with_attributes
 from shared.daemon.ad_table import AdTable, Group
 
 PAGE_BYTES = 4 << 20
@@ -200,7 +200,7 @@ def answer(
         place = key
         try:
             found = fitting(query, with_attributes(packed, overlay), now)
-        except (BadAd, ValueError):
+        except ValueError:  # also BadAd
             page.unreadable += 1
             yield
             continue

@@ -7,9 +7,10 @@ neighbours, so that what differs between shapes is evaluated on slices. The orde
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import islice, pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -23,7 +24,11 @@ from shared.classad.columnar.shapes import HIDDEN, Lifted, lifted
 from shared.classad.expr import CURRENT_TIME, AttrRef, Expr, fold, walk
 from shared.classad.quick import QuickAd, picks
 
-PREVIEW: Final = 256  # ads of a flush that are looked through for what their policies refer to
+#: Ads of a flush that are looked through for what their policies refer to, and attributes at which there are enough of
+#: them; columns that are made for that.
+PREVIEW: Final = 256
+PREVIEW_ATTRIBUTES: Final = 20_000
+MOST_FORESEEN: Final = 500
 MAX_SHAPES: Final = 2_000  # of one attribute; one with more is left to the scalar gear
 MAX_CHANGES: Final = 4  # changed cells for each row of the table, and some more: so many are known by flush
 FEW_CHANGES: Final = 1_000
@@ -124,7 +129,7 @@ class Table:
             self._picked.pop(key, None)
             return
         if not self._keys and len(self._queue) < PREVIEW:
-            self.want(sorted(self._wanted_by([read.packed])))
+            self.want(sorted(self._wanted_by([read.get])))
         names = self._plain_names()
         self._picked[key] = (names, read.cells(names))
         if not self.special and read.has_any(_SPECIAL):
@@ -224,7 +229,7 @@ class Table:
         fresh = [*changed.values(), *added.values()]
         try:
             if added:
-                self.want(sorted(self._wanted_by(list(added.values())[:PREVIEW])))
+                self.want(sorted(self._wanted_by(self._previewed(added.values()))))
             names = self._plain_names()
             new = self._read_queued([*changed, *added], fresh, names) if fresh else {}
         except PackedError:
@@ -387,22 +392,30 @@ class Table:
             self.special = True
             self.meaning += 1
 
-    def _wanted_by(self, ads: Iterable[bytes | Source]) -> set[str]:
+    def _previewed(self, ads: Iterable[bytes | Source]) -> Iterator[Callable[[str], Any]]:
+        """Of some ads what each has under a folded name."""
+        left = PREVIEW_ATTRIBUTES
+        for packed in islice(ads, PREVIEW if self._policies else 0):
+            table = self._cells(_packed(packed))
+            yield partial(_cell_of, table)
+            left -= len(table)
+            if left < 0:
+                return
+
+    def _wanted_by(self, ads: Iterable[Callable[[str], Any]]) -> set[str]:
         """What the policies of some ads refer to, so that their columns can be read in one go."""
         wanted = {*self._policies, self._leading} - {""}
-        for packed in ads if self._policies else ():
-            table = self._cells(_packed(packed))
+        for cell_of in ads:
             todo = list(self._policies)
             seen = set(todo)
-            while todo:
-                entry = table.get(todo.pop())
-                cell: Any = None if entry is None else entry[1]
-                if isinstance(cell, PackedText):
-                    cell = parse_text(cell.data)
+            while todo and len(seen) < MOST_FORESEEN:
+                cell = cell_of(todo.pop())
                 if isinstance(cell, Expr):
                     fresh = self.names(cell) - seen
                     seen |= fresh
                     todo.extend(fresh)
+            if len(wanted) + len(seen) > MOST_FORESEEN:
+                break  # what one daemon's ads name would be read of all others too
             wanted |= seen
         return wanted
 
@@ -528,3 +541,10 @@ def _packed(ad: bytes | Source) -> bytes:
         return ad.read()
     except ValueError as error:
         raise PackedError(str(error)) from error
+
+
+def _cell_of(table: Cells, name: str) -> Any:
+    """What stands in a table under a folded name, read."""
+    entry = table.get(name)
+    cell: Any = None if entry is None else entry[1]
+    return parse_text(cell.data) if isinstance(cell, PackedText) else cell

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgpack
 import pytest
 
 from engine.match.slot_table import SlotTable
 from engine.policy import Policy, read_policy
-from services.negotiator.ad_intake import AdIntake
+from services.negotiator.ad_intake import AdIntake, IntakeResult
 from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
+from shared.cooperative import at_once
 from shared.daemon.ad_rows import difference, pack
 from shared.daemon.ad_table import AdTable, Outcome
 from shared.messages.ads import AdDelta, AdUpdate
@@ -17,6 +20,14 @@ from tests.spec import spec
 
 NOW = 1_000_000_000.0
 EP, AP = "startd@ep", "schedd@ap"
+
+
+def total(steps: Iterable[IntakeResult]) -> IntakeResult:
+    """What all steps came to."""
+    whole = IntakeResult()
+    for one in steps:
+        whole.add(one)
+    return whole
 
 
 class Clock:
@@ -56,7 +67,7 @@ class Desk:
         )
         change = self.ads.apply(update, self.clock.now())
         if my_type == "Machine":
-            self.ad_intake.apply(daemon, change.updated, change.removed)
+            total(self.ad_intake.steps(daemon, change.updated, change.removed))
 
     def says(self, my_type: str, daemon: str, *ads: ClassAd) -> None:
         self.say(my_type, daemon, {str(ad["Name"]): ad.pack() for ad in ads})
@@ -64,7 +75,7 @@ class Desk:
     def wants_slots(self, before: ClassAd, now: ClassAd) -> bool:
         """Whether the change from one submitter ad to the next starts a cycle."""
         self.says("Submitter", AP, now)
-        return self.ad_intake.wants_slots(AP, {str(now["Name"]): difference(before.pack(), now.pack())})
+        return at_once(self.ad_intake.wants_slots(AP, {str(now["Name"]): difference(before.pack(), now.pack())}))
 
     def slot(self, name: str = "s@ep", daemon: str = EP, **attributes: object) -> None:
         self.says("Machine", daemon, ClassAd({"Name": name, "Cpus": 1, **attributes}))
@@ -141,7 +152,7 @@ def changed(desk: Desk, base: int, changes: dict[str, object], *removed: str) ->
     )
     change = desk.ads.apply(delta, desk.clock.now())
     assert change.outcome is Outcome.APPLIED
-    desk.ad_intake.apply(EP, change.updated, change.removed)
+    total(desk.ad_intake.steps(EP, change.updated, change.removed))
 
 
 def as_told(desk: Desk) -> bool:
@@ -221,10 +232,10 @@ def kept_back(**knobs: str) -> Desk:
 @spec("NEG-38")
 def test_an_ad_that_is_kept_back_is_used_when_its_time_has_come() -> None:
     desk = kept_back()
-    assert desk.ad_intake.apply_kept_back().slots == 1  # asked about, and kept back again
+    assert total(desk.ad_intake.apply_kept_back()).slots == 1  # asked about, and kept back again
     assert used(desk) == 1
     desk.clock.at += 5
-    desk.ad_intake.apply_kept_back()
+    total(desk.ad_intake.apply_kept_back())
     assert used(desk) == 2
 
 
@@ -233,7 +244,7 @@ def test_what_is_kept_back_outlives_another_policy() -> None:
     desk = kept_back()
     desk.ad_intake.configure(policy(STARTD_AD_REEVAL_EXPR=f"time() >= {int(NOW) + 5}", XSW_LIMIT="3"))
     desk.clock.at += 5
-    desk.ad_intake.apply_kept_back()
+    total(desk.ad_intake.apply_kept_back())
     assert used(desk) == 2
 
 
@@ -252,7 +263,7 @@ def test_a_slot_that_is_gone_is_not_asked_about_again() -> None:
     desk = kept_back()
     desk.says("Machine", EP)
     desk.clock.at += 5
-    assert desk.ad_intake.apply_kept_back().slots == 0
+    assert total(desk.ad_intake.apply_kept_back()).slots == 0
     assert not desk.table.ads
 
 

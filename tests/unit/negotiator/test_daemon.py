@@ -453,7 +453,7 @@ async def test_who_has_a_slot_of_one_that_is_gone_goes_on_being_charged(bench: B
     await bench.tell_gone("startd@ep")
     await eventually(lambda: not daemon.table.ads)
     bench.clock.at += 1000  # CLASSAD_LIFETIME is over: nobody knows any more
-    daemon._slots_changed(daemon.ad_intake.expire(bench.clock.at))
+    await daemon._take(daemon.ad_intake.expire(bench.clock.at))
     known = await bench.usage()
     bench.clock.at += 10
     assert await bench.usage() == pytest.approx(known)
