@@ -93,12 +93,22 @@ def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
         import uvloop
 
         run = uvloop.run
-    return lambda main: in_one_piece(run, _with_threads(main))
+    return lambda main: in_one_piece(run, _on_this_loop(main))
 
 
-async def _with_threads(main: Coroutine[Any, Any, Any]) -> Any:
-    asyncio.get_running_loop().set_default_executor(_Threads())
+async def _on_this_loop(main: Coroutine[Any, Any, Any]) -> Any:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(_Threads())
+    loop.set_exception_handler(_tell_trouble)
     return await main
+
+
+def _tell_trouble(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what nobody saw to, but for addresses that nobody waits for any more: where a name is not found in time,
+    uvloop leaves the question behind, and the late answer that there is none has nobody to be told to."""
+    forgotten = "future" in context and not isinstance(context["future"], asyncio.Task)
+    if not (forgotten and isinstance(context.get("exception"), socket.gaierror)):
+        loop.default_exception_handler(context)
 
 
 class _Threads(ThreadPoolExecutor):
