@@ -49,8 +49,6 @@ from shared.classad import ClassAd
 #: Records of what is in use are written again after this long (s), so that a change of PRIORITY_HALFLIFE across a
 #: restart, or a clock that jumps, can do little harm.
 SETTLE_S: Final = 60.0
-#: A clock that steps back by less (s) stands still for us until it has caught up.
-SMALL_STEP_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def _checked(
 
 class Accountant:
     """Charges all submitters and groups of one negotiator. Everything that takes `now` charges first: seconds since
-    1970, by the clock of the negotiator's machine."""
+    1970, by a clock that nobody sets; where one is set nevertheless, `clock_set` says so."""
 
     def __init__(
         self,
@@ -213,9 +211,8 @@ class Accountant:
     def take_over(self, claim_charges: ClaimCharges, now: float) -> None:
         """The accounting records just read are of some time ago. What was in use then is not what was in use until
         now: this is what `claim_charges` makes of it."""
-        written = self.until
+        base = self.until
         now = self._tick(now)
-        base = min(now, written)
         inherited = claim_charges.take_over(self.records.claims if self.claims_known else None, base, now)
         self.claims_known = True
         for name in [name for name in self.records.using if name not in inherited.going]:
@@ -274,13 +271,8 @@ class Accountant:
         self._charge_groups(now)
 
     def _tick(self, now: float) -> float:
-        """The time that counts. Looks after a clock that steps back, and after accounting records that were just
-        read."""
-        if now < self.until:
-            if self.until - now < SMALL_STEP_S:
-                return self.until
-            self._go_on(self.until, now)
-        self.until = now
+        """The time that counts, which never steps back. Looks after accounting records that were just read."""
+        self.until = now = max(now, self.until)
         if self._just_read:
             self._just_read = False
             for name, record in list(self.records.submitters.items()):
@@ -296,20 +288,13 @@ class Accountant:
         return now
 
     @_checked
-    def clock_set_forth(self, expected: float, now: float) -> None:
-        """Our clock was set forth since the last charge, and would say `expected` else: what was up to then is charged,
-        and all go on from the new time (ACC-22)."""
-        if self.until <= expected < now:
-            self._go_on(expected, now)
-            self.until = now
-
-    def _go_on(self, before: float, now: float) -> None:
-        """Charge everybody up to `before`, and from `now` on."""
-        for name, record in self.records.submitters.items():
-            self.records.put(name, replace(settle(record, before, self.records.half_life), updated=now), news=False)
-        for key, record in self.records.groups.items():
-            self.records.put_group(key, replace(settle(record, before, self.records.half_life), updated=now))
-        self._settled = now
+    def clock_set(self, seconds: float) -> None:
+        """Our clock was set by so many seconds: go on by it. Nobody is charged for that, or gets anything back
+        (ACC-22)."""
+        if self.until:
+            self.until += seconds
+        self._settled += seconds
+        self.records.clock_set(seconds)
 
     # --- changes
 

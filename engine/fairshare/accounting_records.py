@@ -15,7 +15,7 @@ from typing import Final
 from engine.fairshare.accounting_ads import AdPublication
 from engine.fairshare.claim_charging import Claim, Key
 from engine.fairshare.group_tree import Group, GroupTree
-from engine.fairshare.priorities import Factors, Record, choose_factor, forgettable
+from engine.fairshare.priorities import Factors, Record, choose_factor, clock_set, forgettable
 
 #: Submitters that are known without being in the accounting records.
 MOST_NEWCOMERS: Final = 10_000
@@ -63,6 +63,16 @@ class AccountingRecords:
             self.tree, self._keys = tree, None
         self.newcomers.clear()
         self.using = {name: self.group(name) for name in self.using}
+
+    def clock_set(self, seconds: float) -> None:
+        """Hold all by a clock that was set by so many seconds. All is to be written, and at once: part of it by one
+        clock and part by the other would be charged for what lies between them."""
+        for name, record in self.submitters.items():
+            self.put(name, clock_set(record, seconds), news=False)
+        for key, record in self.groups.items():
+            self.put_group(key, clock_set(record, seconds))
+        for field, claim in self.claims.items():
+            self.put_claim(field, claim.clock_set(seconds))
 
     def known(self, submitter: str) -> Record:
         """The record as it was last touched; of who was never seen, what it would be."""

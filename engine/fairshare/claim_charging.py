@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-import msgpack
-
 from shared.classad.values import Value
 from shared.past_claims import Past, read_past
 
@@ -72,6 +70,10 @@ class Claim(NamedTuple):
     paused: bool = False
     theirs: float | None = None
 
+    def clock_set(self, seconds: float) -> Claim:
+        """The same by a clock of ours that was set by so many seconds."""
+        return self._replace(began=self.began + seconds, until=None if self.until is None else self.until + seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class LateCharge:
@@ -82,6 +84,10 @@ class LateCharge:
     weight: float
     began: float
     ended: float
+
+    def clock_set(self, seconds: float) -> LateCharge:
+        """The same by a clock of ours that was set by so many seconds."""
+        return LateCharge(self.user, self.weight, self.began + seconds, self.ended + seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +233,18 @@ class ClaimCharges:
                 (self._ended if claim.theirs is None else self._lost).pop(key, None)
         return Takeover(going, late)
 
+    def clock_set(self, seconds: float) -> None:
+        """Our clock was set by so many seconds: go on by it, as if it had always been so."""
+        self._claims = {key: claim.clock_set(seconds) for key, claim in self._claims.items()}
+        self._gaps = {
+            key: tuple((first + seconds, last + seconds) for first, last in gaps) for key, gaps in self._gaps.items()
+        }
+        self._ends = {key: end._replace(ours=end.ours + seconds) for key, end in self._ends.items()}
+        self._ended = {key: heard + seconds for key, heard in self._ended.items()}
+        self._lost = {key: heard + seconds for key, heard in self._lost.items()}
+        self._late = [use.clock_set(seconds) for use in self._late]
+        self._believed += seconds
+
     # --- what slots say
 
     def slot_seen(
@@ -355,7 +373,7 @@ class ClaimCharges:
         for over, longest in ((self._ended, REMEMBERED_S), (self._lost, LOST_S)):
             while over:
                 key, heard = next(iter(over.items()))
-                if len(over) <= MOST_REMEMBERED and abs(now - heard) < longest:
+                if len(over) <= MOST_REMEMBERED and now - heard < longest:
                     break
                 del over[key]
                 self._put(key, None)
@@ -368,35 +386,3 @@ def _believed(mine: Claim, base: float) -> Claim | None:
     if mine.until is not None and mine.until <= base:
         return mine
     return mine._replace(until=None, paused=False, theirs=None)
-
-
-# --- as bytes
-
-
-def claim_field(key: Key) -> bytes:
-    return f"{key[1]!r} {key[0]}".encode()
-
-
-def encode_claim(claim: Claim) -> bytes:
-    packed: bytes = msgpack.packb(tuple(claim))
-    return packed
-
-
-def decode_claims(rows: Mapping[bytes, bytes]) -> tuple[dict[Key, Claim], list[bytes]]:
-    """Claims by key, and names of the rows that are none. What later versions add to a row is left out."""
-    found: dict[Key, Claim] = {}
-    others = []
-    for name, row in rows.items():
-        try:
-            began, _, slot = name.decode().partition(" ")
-            user, weight, since, until, paused, theirs = msgpack.unpackb(row)[:6]
-            found[slot, float(began)] = Claim(
-                str(user), float(weight), float(since), _moment(until), bool(paused), _moment(theirs)
-            )
-        except (ValueError, TypeError, msgpack.UnpackException):
-            others.append(name)
-    return found, others
-
-
-def _moment(value: object) -> float | None:
-    return None if value is None else float(value)  # type: ignore[arg-type]  # a TypeError is meant

@@ -120,6 +120,12 @@ def settle(record: Record, now: float, half_life: float) -> Record:
     )
 
 
+def clock_set(record: Record, seconds: float) -> Record:
+    """The record by a clock that was set by so many seconds: nothing is charged for that. `begin` and `last` stay what
+    people were told."""
+    return replace(record, updated=record.updated + seconds) if record.updated else record
+
+
 def advance(
     record: Record, now: float, half_life: float, in_use: float, slots_in_use: int, subtree_in_use: float = -1.0
 ) -> Record:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from engine.fairshare.accountant import EndedChange
@@ -28,8 +29,12 @@ QUOTAS: Final = ("quota", "dynamic-quota", "no-quota")
 class AccountantRpc:
     """Answers questions about one negotiator's accounting records, and publishes them."""
 
-    def __init__(self, context: Context, negotiator: str, accountant: StoredAccountant) -> None:
+    def __init__(
+        self, context: Context, negotiator: str, accountant: StoredAccountant, now: Callable[[], float]
+    ) -> None:
+        """now: the clock by which all is charged."""
         self._context = context
+        self._now = now
         self._negotiator = negotiator
         self._accountant = accountant
         self._advertiser = Advertiser(context, "Accounting")
@@ -52,7 +57,7 @@ class AccountantRpc:
         if asked.negotiator not in ("", self._negotiator):
             reason = f"this is negotiator {self._negotiator}, not {asked.negotiator[:80]}: each has books of its own"
             return Failure(code="not-found", reason=reason)
-        now = self._context.clock.now()
+        now = self._now()
         if isinstance(asked, GetPriorities):
             ads, following = self._accountant.page(
                 now, after=asked.after, most=asked.limit, active_since=asked.active_since, only=asked.submitters
@@ -109,17 +114,17 @@ class AccountantRpc:
         try:
             await self._accountant.commit(epoch)
         except BaseException:
-            self._accountant.put_quota(asked.submitter, before, now)
+            self._accountant.put_quota(asked.submitter, before, self._now())
             raise
 
     async def tell_ended(self, one: EndedChange) -> None:
         """A change for a while that is over, and committed."""
-        now = self._context.clock.now()
+        now = self._now()
         await self._tell(PriorityRestored(at=now, submitter=one.submitter, what=one.what, value=one.value))
 
     async def publish(self) -> None:
         """Tell the collector what is new in the accounting records: every few seconds while active (ACC-21)."""
-        changed, gone = self._accountant.ads_to_publish(self._context.clock.now())
+        changed, gone = self._accountant.ads_to_publish(self._now())
         await self._advertiser.change(changed, gone)
         self._published = True
 

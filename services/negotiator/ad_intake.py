@@ -99,6 +99,12 @@ class AdIntake:
             self._reevaluation = Reevaluation(expr)
         self.policy = policy
 
+    def clock_set(self, seconds: float) -> None:
+        """Our clock was set by so many seconds: what was noted of ads and claims goes by the new time."""
+        self._ads.clock_set(seconds)
+        self.claim_charges.clock_set(seconds)
+        self.clock_offsets.clock_set(seconds)
+
     def owner(self, slot: str, daemon: str) -> str:
         """The daemon that a slot belongs to: while its startd's ad stands, no other daemon may speak of it."""
         owner = self._owners.get(slot, daemon)

@@ -17,16 +17,14 @@ class ClockOffsets:
     """How far daemons' clocks are from ours, as their messages tell."""
 
     def __init__(self) -> None:
+        #: What is to be added to the clock of who was not heard yet: how far ours is ahead of everybody's.
+        self.presumed_s = 0.0
         self._known: dict[str, tuple[float, float, float]] = {}  # by daemon: since when; least now, and before
         self._sent: dict[str, float] = {}  # by daemon: its last message, its clock
-        self._step = 0.0
 
-    def heard(self, daemon: str, sent: float, now: float, monotonic: float) -> float:
+    def heard(self, daemon: str, sent: float, now: float) -> float:
         """Note a message that was sent at `sent`, its daemon's clock, after all that came before. What is to be added
         to that clock to get ours."""
-        if abs(now - monotonic - self._step) > BACK_S:  # our own clock was set
-            self._known.clear()
-        self._step = now - monotonic
         if sent < self._sent.get(daemon, sent) - BACK_S:  # theirs was set back, which looks like a slow bus
             self._known.pop(daemon, None)
         self._sent[daemon] = sent
@@ -39,9 +37,17 @@ class ClockOffsets:
         return min(least, before)
 
     def offset(self, daemon: str) -> float:
-        """What `heard` said last; 0 before anything was heard."""
-        _, least, before = self._known.get(daemon, (0.0, 0.0, 0.0))
+        """What `heard` said last, or what is presumed before anything was heard."""
+        _, least, before = self._known.get(daemon, (0.0, self.presumed_s, self.presumed_s))
         return min(least, before)
+
+    def clock_set(self, seconds: float) -> None:
+        """Our own clock was set by so many seconds."""
+        self.presumed_s += seconds
+        self._known = {
+            daemon: (since + seconds, least + seconds, before + seconds)
+            for daemon, (since, least, before) in self._known.items()
+        }
 
     def forget(self, daemons: Iterable[str]) -> None:
         for daemon in daemons:

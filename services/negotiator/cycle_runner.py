@@ -78,7 +78,7 @@ class CycleRunner:
         table: SlotTable,
         accountant: StoredAccountant,
         schedds: ScheddClient,
-        charge: Callable[[], None],
+        charge: Callable[[], float],
     ) -> None:
         self.context = context
         self.policy = policy
@@ -142,8 +142,7 @@ class CycleRunner:
             answers = await self.requests(asking, identity)
         requests = answers.requests
         fetched = clock.monotonic()
-        self._charge()
-        charged = clock.now()  # not `now`: to the accountant a moment before its last is a clock that was set back
+        charged = self._charge()
         running = frozenset(submitter.name for submitter in asking if submitter.running > 0)
         records = {
             name: self.accountant.record(name, charged)

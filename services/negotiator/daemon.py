@@ -27,6 +27,7 @@ from services.negotiator.cycle_runner import CycleRunner
 from services.negotiator.metrics import CycleCounts, CycleStatistics, Metrics, attributes
 from services.negotiator.schedd_client import CycleIdentity, ScheddClient
 from services.negotiator.settings import LastCycle, next_start, read_request_lists, read_timing
+from services.negotiator.steady_clock import SteadyClock
 from services.negotiator.stored_accountant import StoredAccountant
 from shared.bus.api import Exchange, NotAllowed, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
@@ -63,8 +64,6 @@ _MANY = 100
 _MOST_AT_ONCE = 2_000
 #: A daemon of which something was missed is asked for all its ads at most this often (s).
 ASK_AGAIN_S = 0.5
-#: A wall clock that gains so many seconds on the time that passed was set: nobody used anything meanwhile.
-SET_S = 1.0
 _MOST_ASKED = 10_000
 #: Ads that are compressed in one go on the event loop.
 _COMPACTED = 100
@@ -97,6 +96,7 @@ class Negotiator(Daemon):
         self.name = self.shard or context.name
         self.inbox = negotiator_inbox(self.shard)
         self.invariants = Invariants("negotiator", context)
+        self.steady = SteadyClock(context.clock)
         self.accountant = StoredAccountant(
             context.store,
             self.name,
@@ -104,9 +104,10 @@ class Negotiator(Daemon):
             float(settings.priority_halflife),
             self.shard,
             self.policy.tree,
+            now=self.steady.now,
             check=self.invariants.check,
         )
-        self.accountant_rpc = AccountantRpc(context, self.name, self.accountant)
+        self.accountant_rpc = AccountantRpc(context, self.name, self.accountant, self.steady.now)
         self.schedd_client = ScheddClient(context, read_request_lists(settings, context.config))
         self.compressor = AdCompressor()
         self.table = SlotTable(self.policy.cycle, self.compressor)
@@ -114,7 +115,7 @@ class Negotiator(Daemon):
             context, self.policy, self.table, self.accountant, self.schedd_client, self._charge
         )
         self.ads = AdTable(float(settings.classad_lifetime), self.compressor)
-        self.ad_intake = AdIntake(self.policy, self.ads, self.table, context.clock, self._unreadable)
+        self.ad_intake = AdIntake(self.policy, self.ads, self.table, self.steady, self._unreadable)
         self.analyze_rpc = AnalyzeRpc(context.clock, self.ads, self.ad_intake.owner, self.ad_intake.absent)
         self.advertiser = Advertiser(context, "Negotiator")
         self.epoch = 0
@@ -142,7 +143,6 @@ class Negotiator(Daemon):
         self._triggered_at = 0.0  # wall clock: when the first of them came
         self._asked_for_more = 0  # triggers but those of slots
         self._served = -1  # so many of them, when everybody had got all that was asked for
-        self._charged_at: tuple[float, float] | None = None  # wall clock and boottime, in this term
         self._written_at = 0.0  # monotonic: when all accounting records were in Redis
         self._wake = asyncio.Event()
         self._active_subscription: Subscription | None = None
@@ -197,8 +197,9 @@ class Negotiator(Daemon):
         self.ad_intake.configure(policy)
         self.timing = read_timing(policy.settings, config)
         self.schedd_client.settings = read_request_lists(policy.settings, config)
-        now = self.context.clock.now()
-        self.accountant.configure(policy.factors, float(policy.settings.priority_halflife), policy.tree, now)
+        self.accountant.configure(
+            policy.factors, float(policy.settings.priority_halflife), policy.tree, self.steady.now()
+        )
         if policy.problems != before.problems:
             self._report_problems()
         others = (str(getattr(policy.settings, k)) != str(getattr(before.settings, k)) for k in _ABOUT_SLOTS)
@@ -284,13 +285,12 @@ class Negotiator(Daemon):
         if not isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
             return
         try:
-            change = await in_turns(self.ads.steps(body, self.context.clock.now()))
+            change = await in_turns(self.ads.steps(body, self.steady.now()))
         except BadAd as error:
             raise Reject(f"ads of {body.daemon}: {error}") from error
         if change.my_type == "Machine":
             if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
-                clock = self.context.clock
-                self.ad_intake.clock_offsets.heard(change.daemon, envelope.ts, clock.now(), clock.monotonic())
+                self.ad_intake.clock_offsets.heard(change.daemon, envelope.ts, self.steady.now())
             await self._take(self.ad_intake.returned(change.daemon))
             await self._take(self.ad_intake.steps(change.daemon, change.updated, change.removed))
         else:
@@ -432,7 +432,6 @@ class Negotiator(Daemon):
     async def _stop_leading(self, reason: str) -> None:
         was = self.leading()
         self.leads_until = 0.0
-        self._charged_at = None
         self._loaded = False
         if self._active_subscription is not None:
             subscription, self._active_subscription, self._active_epoch = self._active_subscription, None, 0
@@ -442,13 +441,13 @@ class Negotiator(Daemon):
 
     async def _load(self) -> None:
         """Read accounting records, slots, claims and submitters from Redis."""
-        self._charged_at = None
         if await self.accountant.load(self.epoch):
             self.context.log.warning("books_restored", source="memory", version=self.accountant.version.text)
+        self.ad_intake.clock_offsets.presumed_s = self.accountant.ahead_s
         await self._load_ads()
         if self.accountant.unreadable:
             self.context.log.error("books_unreadable", records=self.accountant.unreadable)
-        self.accountant.take_over(self.ad_intake.claim_charges, self.context.clock.now())
+        self.accountant.take_over(self.ad_intake.claim_charges, self.steady.now())
         await self._apply_quotas()
         self._loaded = True
         self._written_at = self.context.clock.monotonic()
@@ -476,7 +475,7 @@ class Negotiator(Daemon):
 
     async def _keep_sleeping_machines(self) -> None:
         """Take the ads of sleeping machines as the collector keeps them, with the time for which it does."""
-        silent = self.ad_intake.sleeping_daemons(self.context.clock.now())
+        silent = self.ad_intake.sleeping_daemons(self.steady.now())
         if silent:
             of_silent = [("Machine", daemon) for daemon in silent]
             for stored in await load_groups(self.context.store, of_silent, self.compressor):
@@ -536,7 +535,7 @@ class Negotiator(Daemon):
             await self._reread_config()
         epoch = self.epoch
         await self._keep_sleeping_machines()
-        await self._take(self.ad_intake.expire(self.context.clock.now()))
+        await self._take(self.ad_intake.expire(self.steady.now()))
         await self._take(self.ad_intake.apply_kept_back())
         await self._take(self.ad_intake.apply_constraint())
         asked_for_more = self._asked_for_more  # before they are asked: who asks meanwhile is not served yet
@@ -614,18 +613,23 @@ class Negotiator(Daemon):
             return 0.0
         return max(0.0, self.context.clock.monotonic() - self._written_at)
 
-    def _charge(self) -> None:
+    def _follow_clock(self) -> None:
+        """Go by the wall clock again, if it was set."""
+        if seconds := self.steady.set_by():
+            self.context.log.warning("clock_set", seconds=round(seconds, 1))
+            self.steady.follow(seconds)
+            self.ad_intake.clock_set(seconds)
+            self.accountant.clock_set(seconds)
+
+    def _charge(self) -> float:
+        """Charge everybody up to now, which is returned."""
+        self._follow_clock()
+        now = self.steady.now()
         late, changed = self.ad_intake.claim_charges.take_late(), self.ad_intake.claim_charges.take_changed()
         if self.leading() and self._loaded:  # else whoever leads charges for it
-            now, boottime = self.context.clock.now(), self.context.clock.boottime()
-            if self._charged_at is not None:
-                expected = self._charged_at[0] + boottime - self._charged_at[1]
-                if now - expected > SET_S:
-                    self.context.log.warning("clock_set", seconds=round(now - expected, 1))
-                    self.accountant.clock_set_forth(expected, now)
-            self._charged_at = now, boottime
             self.accountant.charge(self.table.charged(self.policy.cycle), now, late, changed)
             self._ended += self.accountant.end_changes(now)
+        return now
 
     async def _commit(self) -> None:
         try:
@@ -652,7 +656,8 @@ class Negotiator(Daemon):
     async def _advertise(self) -> None:
         """Publish the negotiator's own ad, and keep the accounting records current between cycles."""
         while True:
-            self.ad_intake.claim_charges.tidy(self.context.clock.now())
+            self._follow_clock()
+            self.ad_intake.claim_charges.tidy(self.steady.now())
             if self.leading() and self._loaded:
                 try:
                     await self._commit()

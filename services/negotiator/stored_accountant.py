@@ -6,11 +6,13 @@ Only the active negotiator writes, through a script that refuses a stale epoch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from engine.fairshare.accountant import Accountant, Check, no_check
-from engine.fairshare.claim_charging import Claim, Key, claim_field, decode_claims, encode_claim
+from engine.fairshare.accounting_clock import clock_ahead, clock_behind
+from engine.fairshare.claim_charging import Claim, Key
+from engine.fairshare.claim_rows import claim_field, decode_claims, encode_claim
 from engine.fairshare.group_tree import GroupTree
 from engine.fairshare.priorities import Factors, Record, decode_records, encode_record, encode_records
 from shared.accounting_version import NOTHING
@@ -20,6 +22,7 @@ from shared.state.accounting import (
     read_version,
     restore_records,
     stage_claims,
+    when_written,
     write_records,
 )
 from shared.state.api import Store
@@ -43,13 +46,19 @@ class StoredAccountant(Accountant):
         shard: str = "",
         tree: GroupTree | None = None,
         *,
+        now: Callable[[], float],
         check: Check = no_check,
     ) -> None:
-        """shard: which negotiators these records are of, whichever of them leads. check: also called after reading and
-        writing."""
+        """shard: which negotiators these records are of, whichever of them leads. now: the clock by which all is
+        charged. check: also called after reading and writing."""
         super().__init__(negotiator, factors, half_life, tree, check=check)
         self._store = store
         self._shard = shard
+        self._now = now
+        #: What we wrote last, if nothing was read since, and how far our clock was set after all that was charged.
+        self._wrote, self._set_since = NOTHING, 0.0
+        #: How far our clock was ahead of everybody's when the records were read last, seconds.
+        self.ahead_s = 0.0
         #: Of the accounting records in memory, as Redis confirmed it.
         self.version = NOTHING
         self._highest = NOTHING  # the newest version that a check has seen
@@ -77,6 +86,7 @@ class StoredAccountant(Accountant):
         memory has lost the rest: it gets these first. Returns whether that was so. Raises StaleEpoch."""
         lost = await self._restore(epoch)
         stored = await read_records(self._store, self._shard)
+        noted, now = await when_written(self._store, self._shard, stored.version), self._now()
         # From here on at once: who charges meanwhile must not find half of it.
         submitters, self._unreadable = decode_records(stored.submitters)
         groups, self._unreadable_groups = decode_records(stored.groups)
@@ -86,8 +96,19 @@ class StoredAccountant(Accountant):
         known = stored.until is not None or not any(record.last for record in submitters.values())
         self.version = max(NOTHING, stored.version)
         self.read(submitters, groups, claims, stored.until or 0.0, claims_known=known)
+        ours = stored.version == self._wrote != NOTHING
+        self._wrote = NOTHING
+        behind_s = self._set_since if ours else clock_behind(self.until, now, noted.passed_s if noted else None)
+        self.ahead_s = clock_ahead(behind_s, now, noted.now) if noted else 0.0
+        if behind_s:
+            super().clock_set(behind_s)
         self.check(self.check_invariants)
         return lost
+
+    def clock_set(self, seconds: float) -> None:
+        """As an accountant does it; what was written is that much behind."""
+        super().clock_set(seconds)
+        self._set_since += seconds
 
     async def commit(self, epoch: int) -> None:
         """Write what changed since the last commit. Raises StaleEpoch when a newer negotiator is active."""
@@ -111,11 +132,12 @@ class StoredAccountant(Accountant):
 
     async def _write(self, epoch: int, names: set[str], *, alone: bool = False) -> None:
         """Write these submitters' records, and, but for `alone`, all else that changed, in one step."""
-        anew, groups, changed = False, set[str](), dict[Key, None]()
+        anew, groups, changed, set_before = False, set[str](), dict[Key, None](), self._set_since
         if not alone:
             anew, groups, changed = self._replace_claims, self.records.changed_groups, self.records.changed_claims
             self._replace_claims, self.records.changed_groups, self.records.changed_claims = False, set(), {}
         self.records.changed -= names
+        before = self.version
         try:
             self.version = await write_records(
                 self._store,
@@ -128,6 +150,10 @@ class StoredAccountant(Accountant):
                 claims=[(claim_field(key), _row_of(self.records.claims.get(key))) for key in changed],
                 staged=anew,
             )
+            if not alone:
+                self._wrote, self._set_since = self.version, self._set_since - set_before
+            elif self._wrote == before:
+                self._wrote = self.version
         except BaseException:
             # Nothing was written, or it does no harm to write it again.
             self._replace_claims |= anew
@@ -146,7 +172,7 @@ class StoredAccountant(Accountant):
             rows = {claim_field(key): encode_claim(claim) for key, claim in self.records.claims.items()}
             until = self.until if self.claims_known else None
             stored = StoredRecords.of(self.version, submitters, groups, rows, until)
-            await restore_records(self._store, self._shard, epoch, stored)
+            self._wrote, self._set_since = await restore_records(self._store, self._shard, epoch, stored), 0.0
         return True
 
 

@@ -212,6 +212,14 @@ class AdTable:
             for group in list(self.groups()):
                 self._queue(group)
 
+    def clock_set(self, seconds: float) -> None:
+        """The receiver's clock was set by so many seconds: what was heard is not older or newer for that."""
+        self._due.clear()
+        for group in self.groups():
+            group.heard += seconds
+            group.queued = math.inf
+            self._queue(group)
+
     def expired(self, now: float) -> list[tuple[Group, list[str]]]:
         """Groups with the names of ads whose time is over; the caller takes them out with `remove`. Groups
         that are empty and silent come with no names. Time O(log n) for each group that is due."""

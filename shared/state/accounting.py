@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shared.accounting_version import NONE, BadVersion, Version, parse
 from shared.state import keys, versions
@@ -78,6 +79,22 @@ async def read_records(store: Store, shard: str) -> StoredRecords:
     raise StoreUnavailable(f"the books changed {ATTEMPTS} times while they were read")
 
 
+class Noted(NamedTuple):
+    """What Redis's clock, which may have been set, says: seconds since books were written, and seconds since 1970."""
+
+    passed_s: float
+    now: float
+
+
+async def when_written(store: Store, shard: str, version: Version) -> Noted | None:
+    """How long ago books of this version were written; None: they are of another one, or nobody noted it."""
+    noted = await store.run("accountant_passed", [keys.accountant_written(shard)], [])
+    match noted:
+        case [bytes(of), bytes(passed_ms), bytes(now_ms)] if of.decode() == version.arg:
+            return Noted(float(passed_ms) / 1000.0, float(now_ms) / 1000.0)
+    return None
+
+
 async def write_records(
     store: Store,
     shard: str,
@@ -106,6 +123,7 @@ async def write_records(
         keys.accountant_groups(shard),
         keys.accountant_claims(shard),
         keys.accountant_claims_aside(shard),
+        keys.accountant_written(shard),
     ]
     return _version(await store.run("accountant_write", names, args, confirm=True))
 

@@ -68,7 +68,7 @@ RIGHTS: Final[dict[str, Rights]] = {
         frozenset({"ping", "get", "hgetall", "zrangebyscore"}) | _CONFIRMED,
         keys=(_ACCOUNTING, *_versions(stored.ACCOUNTING)),
         reads=(_EPOCH, _ADS, keys.CLAIMS, *_versions(stored.ADS, stored.CLAIM_IDS)),
-        functions=frozenset({"accountant_write", "books_stage", "books_replace"}) | _AGREES,
+        functions=frozenset({"accountant_write", "accountant_passed", "books_stage", "books_replace"}) | _AGREES,
         passed=(_EPOCH,),
     ),
     "had": Rights(  # it restores accounting records that Redis lost

@@ -25,6 +25,8 @@
                                                  when and until when it was charged; field "" -> version of the books
                                                  these claims are of, and until when those that go on were charged
     roost:accountant-version:<shard> string      "epoch count": version of these books (shared.accounting_version)
+    roost:accountant-written:<shard> string      "epoch count ms": the version of the books in which `until when` was
+                                                 written last, and when that was (ms since 1970, Redis's clock)
     roost:accountant-aside:<shard>   hash        records of books that are being restored, not in force yet
     roost:accountant-groups-aside:<shard>  hash  likewise of groups
     roost:accountant-claims-aside:<shard>  hash  likewise of claims
@@ -79,6 +81,11 @@ def accountant_claims(shard: str) -> str:
 def accountant_version(shard: str) -> str:
     """The version of these books."""
     return f"roost:accountant-version:{shard}"
+
+
+def accountant_written(shard: str) -> str:
+    """When these books were written, by Redis's clock."""
+    return f"roost:accountant-written:{shard}"
 
 
 def accountant_aside(shard: str) -> str:

@@ -16,6 +16,7 @@ from shared.state.accounting import (
     read_records,
     restore_records,
     stage_claims,
+    when_written,
     write_records,
 )
 from shared.state.ads import (
@@ -146,6 +147,14 @@ async def test_claims_are_of_the_books_that_they_were_written_with(store):
     books = await read_records(store, "")
     assert books.until == 13.0
     assert set(books.claims) == {b"", b"3 slot1@ep", b"5 slot1@ep"}
+    noted = await when_written(store, "", books.version)
+    assert noted is not None
+    assert 0.0 <= noted.passed_s < 600.0
+    assert await when_written(store, "", fourth) is None
+    idle = await write_records(store, "", 0, books.version, submitters=[(b"idle@p", b"2")])  # nobody was charged
+    after = await when_written(store, "", idle)
+    assert after is not None
+    assert after.now - after.passed_s == pytest.approx(noted.now - noted.passed_s, abs=0.002)
     # A version that somebody else gives without a word of them: they are of other books.
     await store.set(keys.accountant_version(""), "0 9")
     assert (await read_records(store, "")).until is None

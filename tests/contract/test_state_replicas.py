@@ -33,7 +33,15 @@ def pair():
 
 
 async def write(store, value, **options):
-    names = [keys.had_epoch(), keys.accountant_version("n"), keys.accountant("n"), "groups", "claims", "aside"]
+    names = [
+        keys.had_epoch(),
+        keys.accountant_version("n"),
+        keys.accountant("n"),
+        "groups",
+        "claims",
+        "aside",
+        keys.accountant_written("n"),
+    ]
     await store.run("accountant_write", names, [0, "0 0", "", 0, 1, 0, f"4 {len(value)} user{value}"], **options)
 
 

@@ -18,12 +18,12 @@ from shared.errors import RoostError
 from shared.messages.base import BadMessage, Envelope, Message
 from shared.messages.orders import CancelDrain, Drain, Reconfigure, Vacate
 from tests.simulation.wires import LATENCY_S
-from tests.simulation.world import LEASE_S, MACHINES, World
+from tests.simulation.world import LEASE_S, World
 
 Fault = Callable[[World, random.Random], Awaitable[None]]
 
 
-def _any(world: World, chance: random.Random, *kinds: str) -> str:
+def any_of(world: World, chance: random.Random, *kinds: str) -> str:
     return chance.choice([name for name in world.names() if not kinds or name.split(".")[0] in kinds])
 
 
@@ -62,13 +62,13 @@ async def late(world: World, chance: random.Random) -> None:
 
 
 async def crash(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([0.0, 0.5, 5.0, 15.0, 35.0])
+    name, seconds = any_of(world, chance), chance.choice([0.0, 0.5, 5.0, 15.0, 35.0])
     world.note(f"{name} is killed, and started again after {seconds:g} s")
-    await _down(world, name, seconds)
+    await down(world, name, seconds)
 
 
 async def crash_within(world: World, chance: random.Random) -> None:
-    name, at, seconds = _any(world, chance), chance.randint(1, 30), chance.choice([0.0, 0.5, 5.0])
+    name, at, seconds = any_of(world, chance), chance.randint(1, 30), chance.choice([0.0, 0.5, 5.0])
     world.note(f"{name} is killed as it begins its {at}th task from now, and started again after {seconds:g} s")
     await _down_at_task(world, name, at, seconds)
 
@@ -80,7 +80,7 @@ async def _down_at_task(world: World, name: str, at: int, seconds: float) -> Non
         await asyncio.wait_for(life.gone.wait(), 60.0)
     life.crash_at_task = 0
     if life.dead:
-        await _down(world, name, seconds)
+        await down(world, name, seconds)
 
 
 async def order_cut_short(world: World, chance: random.Random) -> None:
@@ -96,7 +96,7 @@ async def order_cut_short(world: World, chance: random.Random) -> None:
         await _down_at_task(world, name, at, seconds)
 
 
-async def _down(world: World, name: str, seconds: float) -> None:
+async def down(world: World, name: str, seconds: float) -> None:
     world.lives[name].kill()
     world.leave(name, world.time() + seconds)
     await asyncio.sleep(seconds)
@@ -105,7 +105,7 @@ async def _down(world: World, name: str, seconds: float) -> None:
 
 
 async def stop(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([0.0, 0.5, 5.0, 35.0])
+    name, seconds = any_of(world, chance), chance.choice([0.0, 0.5, 5.0, 35.0])
     patience = chance.choice([0.1, 10.0, 30.0])
     world.note(f"{name} is told to end, killed if it takes {patience:g} s, and started again after {seconds:g} s")
     await _ended(world, name, patience, seconds)
@@ -150,13 +150,13 @@ async def earlier(world: World, chance: random.Random) -> None:
 
 
 async def reconfigure(world: World, chance: random.Random) -> None:
-    name = _any(world, chance)
+    name = any_of(world, chance)
     world.note(f"{name} reads its configuration again")
     await _order(world, name, Reconfigure(by="root@pool"))
 
 
 async def freeze(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([0.5, 3.0, 10.0, 35.0])
+    name, seconds = any_of(world, chance), chance.choice([0.5, 3.0, 10.0, 35.0])
     world.note(f"{name} is frozen for {seconds:g} s")
     world.lives[name].freeze(seconds)
     world.leave(name, world.time() + seconds)
@@ -164,7 +164,7 @@ async def freeze(world: World, chance: random.Random) -> None:
 
 
 async def cut_bus(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([0.2, 3.0, 15.0, 35.0])
+    name, seconds = any_of(world, chance), chance.choice([0.2, 3.0, 15.0, 35.0])
     world.note(f"{name} is cut from the bus for {seconds:g} s")
     await _cut([name], world, seconds)
 
@@ -187,7 +187,7 @@ async def _cut(names: list[str], world: World, seconds: float) -> None:
 
 
 async def cut_store(world: World, chance: random.Random) -> None:
-    name = _any(world, chance, "had", "negotiator", "collector")
+    name = any_of(world, chance, "had", "negotiator", "collector")
     seconds = chance.choice([0.5, 5.0, 20.0])
     world.note(f"{name} is cut from the store for {seconds:g} s")
     life = world.lives[name]
@@ -219,6 +219,7 @@ async def store_fails_over(world: World, chance: random.Random) -> None:
     away = chance.choice([0.0, 2.0, 8.0])
     world.note(f"the store's primary is lost; its replica takes over after {away:g} s")
     await _store_away(world, away)
+    world.usage.notes_lost |= world.store.lags is not None
     world.store.fail_over()
 
 
@@ -234,24 +235,11 @@ async def store_lags(world: World, chance: random.Random) -> None:
 async def store_emptied(world: World, chance: random.Random) -> None:
     world.note("the store is emptied")
     world.store.forget_all()
-
-
-async def clock_steps(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([-30.0, -2.0, 2.0, 45.0])
-    world.note(f"the clock of {name} steps by {seconds:g} s")
-    _step(world, name, seconds)
-
-
-def _step(world: World, name: str, seconds: float) -> None:
-    if name.startswith("negotiator"):  # use is charged by the clock of who leads (ACC-16)
-        world.usage.slack_s += abs(seconds) * sum(MACHINES.values())
-    elif name.startswith("startd"):
-        world.usage.stepped(name.partition(".")[2], seconds)
-    world.clocks[name].skew += seconds
+    world.usage.notes_lost = True
 
 
 async def disk_fills(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance, "schedd", "startd", "journal"), chance.choice([0.5, 3.0, 15.0])
+    name, seconds = any_of(world, chance, "schedd", "startd", "journal"), chance.choice([0.5, 3.0, 15.0])
     world.note(f"the disk of {name} is full for {seconds:g} s")
     world.full.add(name)
     await asyncio.sleep(seconds)
@@ -260,7 +248,7 @@ async def disk_fills(world: World, chance: random.Random) -> None:
 
 async def disk_slow(world: World, chance: random.Random) -> None:
     """What was told to a disk is done and known late: what waits for it is overtaken by all else."""
-    name = chance.choice([_any(world, chance, "schedd"), _any(world, chance)])
+    name = chance.choice([any_of(world, chance, "schedd"), any_of(world, chance)])
     seconds, takes = chance.choice([2.0, 10.0, 25.0]), chance.choice([0.05, 1.0, 12.0])
     dies = chance.random() < 0.6
     then = ", and then it is killed" if dies else ""
@@ -273,12 +261,12 @@ async def disk_slow(world: World, chance: random.Random) -> None:
     world.slow_disks.pop(name, None)
     if dies:
         world.lives[name].kill()
-        await _down(world, name, chance.choice([0.0, 5.0]))
+        await down(world, name, chance.choice([0.0, 5.0]))
 
 
 async def drain(world: World, chance: random.Random) -> None:
     """An administrator drains a machine, and changes his mind."""
-    name, seconds = _any(world, chance, "startd"), chance.choice([1.0, 10.0, 20.0])
+    name, seconds = any_of(world, chance, "startd"), chance.choice([1.0, 10.0, 20.0])
     how = chance.choice(["graceful", "quick", "fast"])
     world.note(f"{name} is drained ({how}) for {seconds:g} s")
     await _order(world, name, Drain(request_id=world.new_id(), how=how, by="root@pool"))
@@ -288,7 +276,7 @@ async def drain(world: World, chance: random.Random) -> None:
 
 
 async def vacate(world: World, chance: random.Random) -> None:
-    name, how = _any(world, chance, "startd"), chance.choice(["graceful", "fast"])
+    name, how = any_of(world, chance, "startd"), chance.choice(["graceful", "fast"])
     world.note(f"all slots of {name} are vacated ({how})")
     await _order(world, name, Vacate(how=how, by="root@pool"))
 
@@ -309,32 +297,32 @@ async def _order(world: World, name: str, order: Message) -> None:
 
 
 async def machine_dies(world: World, chance: random.Random) -> None:
-    name = _any(world, chance, "startd")
+    name = any_of(world, chance, "startd")
     seconds = chance.choice([1.0, 10.0, 35.0])
     world.note(f"the machine of {name} goes down for {seconds:g} s")
     world.lives[name].kill()
     world.hosts[name.partition(".")[2]].lose_all()
-    await _down(world, name, seconds)
+    await down(world, name, seconds)
 
 
 async def managers_die(world: World, chance: random.Random) -> None:
     seconds = chance.choice([0.0, 3.0, 20.0])
     names = [name for name in world.names() if name.split(".")[0] in ("collector", "negotiator", "had")]
     world.note(f"all central managers are killed, and started again after {seconds:g} s")
-    await asyncio.gather(*(_down(world, name, seconds) for name in names))
+    await asyncio.gather(*(down(world, name, seconds) for name in names))
 
 
 async def everything_dies(world: World, chance: random.Random) -> None:
     seconds = chance.choice([0.0, 10.0])
     world.note(f"every daemon is killed, and started again after {seconds:g} s")
-    await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
+    await asyncio.gather(*(down(world, name, seconds) for name in world.names()))
 
 
 async def everything_away(world: World, chance: random.Random) -> None:
     """For longer than a claim has until its schedd has shown that it knows of it, soon after a job has begun."""
     seconds = chance.choice([20.0, 40.0])
     world.note(f"every daemon is killed, and started again after {seconds:g} s")
-    await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
+    await asyncio.gather(*(down(world, name, seconds) for name in world.names()))
 
 
 async def resources_change(world: World, chance: random.Random) -> None:
@@ -351,21 +339,8 @@ async def resources_change(world: World, chance: random.Random) -> None:
         if dies:
             host.lose_all()
         host.hardware.detected = detected
-        await _down(world, name, chance.choice([0.0, 1.0]))
+        await down(world, name, chance.choice([0.0, 1.0]))
         await asyncio.sleep(pause)
-
-
-async def clock_jumps(world: World, chance: random.Random) -> None:
-    """By an hour, that of one daemon or of all, and back."""
-    names = list(world.names()) if chance.random() < 0.3 else [_any(world, chance)]
-    seconds, until = chance.choice([-3600.0, 3600.0]), chance.choice([0.5, 5.0, 25.0])
-    whose = f"the clock of {names[0]} jumps" if len(names) == 1 else "all clocks jump"
-    world.note(f"{whose} by {seconds:g} s, and back after {until:g} s")
-    for step in (seconds, -seconds):
-        for name in names:
-            _step(world, name, step)
-        await asyncio.sleep(until)
-        until = 0.0
 
 
 async def replay(world: World, chance: random.Random) -> None:
@@ -439,11 +414,11 @@ async def answers_lost(world: World, chance: random.Random) -> None:
 
 async def gateways_fail(world: World, chance: random.Random) -> None:
     """One of them is killed, hangs, or is cut from the bus, in the midst of what users ask."""
-    name, seconds = _any(world, chance, "gateway"), chance.choice([0.5, 5.0, 20.0])
+    name, seconds = any_of(world, chance, "gateway"), chance.choice([0.5, 5.0, 20.0])
     how = chance.choice(["is killed, and started again after", "is frozen for", "is cut from the bus for"])
     world.note(f"{name} {how} {seconds:g} s")
     if how.startswith("is killed"):
-        await _down(world, name, seconds)
+        await down(world, name, seconds)
     elif how.startswith("is frozen"):
         world.lives[name].freeze(seconds)
         await asyncio.sleep(seconds)

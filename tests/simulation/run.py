@@ -367,7 +367,7 @@ async def _miscounted(world: World, story: Story) -> list[str]:
     """Use that was charged not at all, or twice."""
     charges, wrong = await _charges(world), []
     story.charged_s = story.used_s = 0.0
-    slack = CHARGED_TO_S + world.usage.slack_s
+    slack = CHARGED_TO_S + world.usage.slack()
     for user, (least, most) in sorted(world.usage.bounds().items()):
         charged = charges.pop(user, 0.0)
         story.charged_s += charged

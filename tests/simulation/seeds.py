@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation import faults
+from tests.simulation import clocks, faults
 from tests.simulation.faults import Fault
 
 KINDS: tuple[Fault, ...] = (
@@ -20,7 +20,7 @@ KINDS: tuple[Fault, ...] = (
     faults.store_fails_over,
     faults.store_lags,
     faults.store_emptied,
-    faults.clock_steps,
+    clocks.clock_steps,
     faults.disk_fills,
     faults.drain,
     faults.vacate,
@@ -40,7 +40,7 @@ WIDER = (faults.disk_slow, faults.disk_slow, faults.disk_slow, faults.crash, fau
 #: From here on there is more of a pool, and more goes wrong.
 WHOLE_FROM = 40_000
 WHOLE = (
-    *(faults.resources_change, faults.resources_change, faults.clock_jumps),
+    *(faults.resources_change, faults.resources_change, clocks.clock_jumps),
     *(faults.replay, faults.replay, faults.hostile, faults.hostile),
 )
 #: From here on half of the clusters have files that travel.
@@ -63,6 +63,9 @@ KEPT = (*3 * (faults.kept_die,), *3 * (faults.order_cut_short,))
 #: From here on half of the clusters have leases that are longer than all that goes wrong (long_leases.py).
 LEASES_FROM = 120_000
 LEASES = 3 * (faults.everything_away,)
+#: From here on the clock of who leads is set while the lead changes hands.
+LEADERS_FROM = 130_000
+LEADERS = 3 * (clocks.leaders_clock_jumps,)
 
 #: From which seed on there are which faults besides.
 _MORE: tuple[tuple[int, tuple[Fault, ...]], ...] = (
@@ -73,6 +76,7 @@ _MORE: tuple[tuple[int, tuple[Fault, ...]], ...] = (
     (GATEWAYS_FROM, GATEWAYS),
     (KEPT_FROM, KEPT),
     (LEASES_FROM, LEASES),
+    (LEADERS_FROM, LEADERS),
 )
 
 

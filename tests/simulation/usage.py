@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from engine.fairshare.accounting_clock import SLOWEST_WRITE_S
 from services.negotiator.clock_offsets import CLOCK_S
 from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.slot_manager import SlotManager
@@ -41,6 +42,9 @@ class Usage:
         self.time = time
         self.claims: dict[str, Claimed] = {}  # by claim id
         self.slack_s = 0.0  # core-seconds that a wrong clock makes
+        #: The same, of a leader's clock, where nobody noted by another clock when the accounting records were written.
+        self.unnoted_s = 0.0
+        self.notes_lost = False
         #: By host: when its clock was set back, and by how much. Messages seem late then, and are believed to be; who
         #: takes over meanwhile knows better, and its ends do not go with the other's beginnings.
         self.set_back: dict[str, tuple[float, float]] = {}
@@ -85,6 +89,19 @@ class Usage:
         for claim in self.claims.values():
             if claim.host == host and claim.ended is not None and self.time() - claim.ended < PAST_S:
                 claim.vague_s += abs(seconds)
+
+    def leader_stepped(self, seconds: float, cores: int) -> None:
+        """The clock of one that may lead was set, in a pool of so many cores. Redis notes by its own when accounting
+        records were written, so who takes over finds that out, unless it may as well have been a slow write."""
+        wrong_s = abs(seconds) * cores
+        if abs(seconds) <= SLOWEST_WRITE_S:
+            self.slack_s += wrong_s
+        else:
+            self.unnoted_s += wrong_s
+
+    def slack(self) -> float:
+        """Core-seconds by which anybody may be charged too much or too little for the sake of wrong clocks."""
+        return self.slack_s + (self.unnoted_s if self.notes_lost else 0.0)
 
     def begins_in_fog(self, until: float, late_s: float) -> None:
         """A negotiator begins while messages are late. As long as it heard no other one it can not tell that from a

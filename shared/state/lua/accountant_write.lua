@@ -1,6 +1,6 @@
 -- Write accounting records, unless a newer negotiator is active, or the books went back in time.
 -- KEYS[1] current epoch  KEYS[2] version of the books: "epoch count"  KEYS[3] submitters  KEYS[4] groups  KEYS[5] claims
---   KEYS[6] claims that books_stage put aside
+--   KEYS[6] claims that books_stage put aside  KEYS[7] when that was: "epoch count ms", this Redis's clock
 -- ARGV[1] epoch of the writer  ARGV[2] version of the books it stands on: "epoch count"
 --   ARGV[3] until when claims that go on are charged; empty: nothing here has to do with claims
 --   ARGV[4] 1: what was put aside takes the place of the claims that are there, before all else; whoever asks again
@@ -54,10 +54,18 @@ write(KEYS[4], groups, claims - 1)
 write(KEYS[5], claims, #ARGV)
 
 local till = ARGV[3]
-if till == '' then
+local at
+if till ~= '' then
+  local t = redis.call('TIME')
+  at = string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
+else
+  local noted
+  noted, at = string.match(redis.call('GET', KEYS[7]) or '', '^(%d+ %d+) (%d+)$')
+  if noted ~= there then at = nil end
   local of, was = string.match(redis.call('HGET', KEYS[5], '') or '', '^(%d+ %d+) (.+)$')
   if of == there then till = was end
 end
 if till ~= '' then redis.call('HSET', KEYS[5], '', after .. ' ' .. till) end
+if at then redis.call('SET', KEYS[7], after .. ' ' .. at) end
 redis.call('SET', KEYS[2], after)
 return after

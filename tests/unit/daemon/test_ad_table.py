@@ -215,6 +215,16 @@ def test_long_list_may_come_in_parts():
     assert table.apply(part(4, "d", False), 0).ask
 
 
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+def test_ads_are_no_older_for_a_clock_that_was_set(seconds):
+    table = AdTable(900)
+    table.apply(said({"slot1": {"A": 1}})[1], 1000.0)
+    assert table.expired(1100.0) == []
+    table.clock_set(seconds)
+    assert table.expired(1899.0 + seconds) == []
+    assert len(table.expired(1900.0 + seconds)) == 1
+
+
 def test_silent_ads_expire_after_their_lifetime():
     table = AdTable(lifetime_s=900)
     table.apply(said({"plain": {"A": 1}, "brief": {"ClassAdLifetime": 60}, "long": {"classadlifetime": 5000}})[1], 100)

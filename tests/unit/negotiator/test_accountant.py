@@ -21,6 +21,7 @@ from shared.state import keys
 from shared.state.accounting import write_records
 from shared.state.embedded import EmbeddedStore
 from tests.spec import spec
+from tests.unit.negotiator.told_time import Moment, TimedAccountant, TimedStore
 
 DAY = 86400.0
 HOUR = 3600.0
@@ -29,7 +30,7 @@ T0 = 1_000_000_000.0
 
 @pytest.fixture
 async def store():
-    made = EmbeddedStore()
+    made = TimedStore()
     await made.start()
     yield made
     await made.stop()
@@ -52,9 +53,13 @@ def strict(find) -> None:
     assert find() == []
 
 
-def books(store=None, *, factors=None, half_life=DAY, groups=None, shard="") -> StoredAccountant:
+def books(store=None, *, factors=None, half_life=DAY, groups=None, shard="") -> TimedAccountant:
     tree = GroupTree.of(groups or GroupConfig())
-    return StoredAccountant(store or EmbeddedStore(), "n", factors or Factors(), half_life, shard, tree, check=strict)
+    return TimedAccountant(store or TimedStore(), "n", factors or Factors(), half_life, shard, tree, check=strict)
+
+
+def of_clock(store: EmbeddedStore, clock: Moment) -> StoredAccountant:
+    return StoredAccountant(store, "n", Factors(), DAY, now=clock.now, check=strict)
 
 
 def ads_of(accountant, now):
@@ -68,7 +73,7 @@ PHYSICS = GroupConfig(
 
 async def test_the_books_are_checked_after_each_thing_that_changes_them(store):
     asked = []
-    accountant = StoredAccountant(
+    accountant = TimedAccountant(
         store, "n", Factors(), DAY, "", GroupTree.of(PHYSICS), check=lambda find: asked.append(find())
     )
 
@@ -186,12 +191,13 @@ async def test_a_late_comer_gets_his_share_back():
 
 @spec("ACC-22")
 def test_a_clock_that_steps_back_leaves_priorities_as_they_are():
-    """What uses something goes on from the new time, and so does what only decays."""
+    """What uses something goes on from the new time, and so does what only decays, however often it is set."""
     accountant = books()
     accountant.charge({"idle@p": (10.0, 10), "busy@p": (3.0, 3)}, T0)
     accountant.charge({"busy@p": (3.0, 3)}, T0 + DAY)
     before = {name: accountant.record(name, T0 + 2 * DAY) for name in ("idle@p", "busy@p")}
-    accountant.charge({"busy@p": (3.0, 3)}, T0 + 2 * DAY)
+    accountant.clock_set(-DAY)
+    accountant.clock_set(HOUR - DAY)
     accountant.charge({"busy@p": (3.0, 3)}, T0 + HOUR)
     for name, record in before.items():
         now = accountant.record(name, T0 + HOUR)
@@ -208,7 +214,7 @@ def test_a_clock_that_is_set_forth_charges_no_time_that_nobody_had():
     accountant.charge({"busy@p": (3.0, 3)}, T0 + DAY)
     before = {name: accountant.record(name, T0 + DAY + 60.0) for name in ("idle@p", "busy@p")}
     set_to = T0 + DAY + 60.0 + HOUR
-    accountant.clock_set_forth(T0 + DAY + 60.0, set_to)
+    accountant.clock_set(HOUR)
     accountant.charge({"busy@p": (3.0, 3)}, set_to)
     for name, record in before.items():
         now = accountant.record(name, set_to)
@@ -225,11 +231,64 @@ def test_a_clock_that_trembles_charges_no_second_twice():
     assert accountant.record("alice@p", T0 + 10.5).usage == pytest.approx(10.5)
 
 
+@spec("ACC-22")
+@pytest.mark.parametrize("wrong_s", [-HOUR, HOUR, -60.0, 60.0])
+@pytest.mark.parametrize("takes_over", ["another", "the same, set right", "another that is as wrong"])
+async def test_who_takes_over_charges_for_the_time_that_passed_whichever_clock_was_wrong(wrong_s, takes_over):
+    """20 s without a leader; Redis's clock is right."""
+    time, clock = Moment(T0), Moment(T0 + wrong_s)
+    store = EmbeddedStore(now=time.now)
+    await store.start()
+    first = of_clock(store, clock)
+    first.charge({"alice@p": (4.0, 4)}, clock.at)
+    clock.at, time.at = clock.at + 10.0, time.at + 10.0
+    first.charge({"alice@p": (4.0, 4)}, clock.at)
+    await first.commit(0)
+    clock.at, time.at = clock.at + 20.0, time.at + 20.0
+    if takes_over == "another":
+        clock.at = time.at
+    second = first if takes_over == "the same, set right" else of_clock(store, clock)
+    if second is first:
+        clock.at = time.at
+        first.clock_set(-wrong_s)
+    for _ in range(2):  # whoever reads them twice, without a write, is where he was
+        await second.load()
+        second.charge({"alice@p": (4.0, 4)}, clock.at)
+        assert second.record("alice@p", clock.at).usage == pytest.approx(4 * 30.0)
+    await second.commit(0)
+    third = of_clock(store, clock)
+    await third.load()
+    third.charge({}, clock.at + 5.0)
+    assert third.record("alice@p", clock.at + 5.0).usage == pytest.approx(4 * 35.0)
+    await store.stop()
+
+
+@spec("ACC-22")
+async def test_a_clock_that_is_set_between_two_writes_is_known_to_who_reads_what_it_wrote(store):
+    """Redis's clock is of no help here: it was set as ours was."""
+    ours = Moment(T0)
+    one = of_clock(store, ours)
+    one.charge({"alice@p": (1.0, 1)}, T0)
+    one.charge({"alice@p": (1.0, 1)}, T0 + 10.0)
+    await one.commit(0)
+    one.clock_set(HOUR)
+    ours.at = T0 + 20.0 + HOUR
+    await one.load()
+    one.charge({"alice@p": (1.0, 1)}, ours.at)
+    assert one.record("alice@p", ours.at).usage == pytest.approx(20.0)
+    await one.commit(0)  # what is read now is by the new time
+    ours.at += 10.0
+    await one.load()
+    one.charge({"alice@p": (1.0, 1)}, ours.at)
+    assert one.record("alice@p", ours.at).usage == pytest.approx(30.0)
+
+
 async def test_books_of_a_machine_whose_clock_was_ahead(store):
     first = books(store)
     first.charge({"alice@p": (4.0, 4)}, T0 + DAY)
     await first.commit(0)
-    second = books(store)
+    await store.delete(keys.accountant_written(""))  # nobody noted when that was
+    second = of_clock(store, Moment(T0))
     await second.load()
     second.charge({"alice@p": (4.0, 4)}, T0)
     assert second.record("alice@p", T0).usage == 0.0

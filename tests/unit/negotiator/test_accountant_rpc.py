@@ -40,8 +40,8 @@ class Books:
     """A negotiator that leads, and somebody who listens to it."""
 
     async def start(self, **knobs: str) -> None:
-        self.hub, self.store, self.clock = MemoryHub(), EmbeddedStore(), StepClock()
-        hub = self.hub
+        self.hub, self.clock = MemoryHub(), StepClock()
+        hub, self.store = self.hub, EmbeddedStore(now=self.clock.now)
         await self.store.start()
         config = {"NEGOTIATOR_UPDATE_INTERVAL": "1", "NEGOTIATOR_NAME": "gpus", **knobs}
         self.context = make_context("NEGOTIATOR", "cm", hub=hub, store=self.store, clock=self.clock, config=config)

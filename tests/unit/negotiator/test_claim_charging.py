@@ -200,12 +200,20 @@ def test_whatever_is_heard_each_claim_counts_once(claims: list[tuple[float, floa
 
 def test_a_clock_that_is_wrong_is_told_from_a_slow_bus() -> None:
     clocks = ClockOffsets()
-    assert clocks.heard("startd@a", 970.0, 1000.0, 50.0) == 30.0  # it is 30 s behind, or this was under way so long
-    assert clocks.heard("startd@a", 1010.0, 1012.0, 62.0) == 2.0
-    assert clocks.heard("startd@a", 1015.0, 1060.0, 110.0) == 2.0
+    assert clocks.heard("startd@a", 970.0, 1000.0) == 30.0  # it is 30 s behind, or this was under way so long
+    assert clocks.heard("startd@a", 1010.0, 1012.0) == 2.0
+    assert clocks.heard("startd@a", 1015.0, 1060.0) == 2.0
     assert clocks.offset("startd@a") == 2.0
-    assert clocks.heard("startd@a", 1005.0, 1070.0, 120.0) == 65.0  # it was set back
-    assert clocks.heard("startd@a", 1020.0, 1500.0, 125.0) == 480.0  # ours was set
+    assert clocks.heard("startd@a", 1005.0, 1070.0) == 65.0  # it was set back
+    clocks.clock_set(425.0)  # ours was set
+    assert clocks.offset("startd@a") == 490.0
+    assert clocks.heard("startd@a", 1020.0, 1500.0) == 480.0
+    clocks.clock_set(-425.0)
+    assert clocks.heard("startd@a", 1030.0, 1095.0) == 55.0
+    assert clocks.offset("startd@b") == 0.0
+    clocks.presumed_s = 3600.0
+    assert clocks.offset("startd@b") == 3600.0
+    clocks.clock_set(-3600.0)
     assert clocks.offset("startd@b") == 0.0
 
 
@@ -228,6 +236,44 @@ def test_use_that_is_made_good_comes_to_the_same_as_use_in_time(
         assert late.priority == pytest.approx(in_time.priority)
     back = backdate(late, use, 3, ended, 10.0 + began, DAY)
     assert back.weighted_usage == pytest.approx(0.0, abs=1e-6 * late.weighted_usage)
+
+
+@spec("ACC-22")
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+def test_a_clock_of_ours_that_is_set_changes_nothing_of_what_is_known(books: Books, seconds: float) -> None:
+    """Of a claim that goes on, one that is paused, one that is over, one that ends, one that was lost sight of."""
+    told = past(("slot1_9@ep", 1000.0, 1005.0))
+    books.at(1010.0)
+    for slot in ("slot1@ep", "slot2@ep", "slot3@ep", "slot4@ep"):
+        books.ad(slot, 1000.0)
+    books.ad("slot5@ep", told=told)
+    books.ad("slot4@ep", 1000.0, told=past(("slot3@ep", 1000.0, 1009.0)))
+    books.claim_charges.slot_seen("slot2@ep", user="", weight=1.0, claimed_at=1000.0, past="", now=1010.0)
+    books.slots.pop("slot2@ep")
+    books.gone("slot4@ep")
+    charged = books.used()
+    books.claim_charges.clock_set(seconds)
+    books.now += seconds
+    books.claim_charges.tidy(books.now)
+    assert all(claim is not None for claim in books.claim_charges.take_changed().values())
+
+    def again(slot: str, claimed_at: float | None, told: str = "") -> None:
+        """An ad, as a startd whose clock was right says it."""
+        books.slots.pop(slot, None)
+        if claimed_at is not None:
+            books.slots[slot] = (ALICE, 1.0)
+        user = ALICE if claimed_at else ""
+        books.claim_charges.slot_seen(
+            slot, user=user, weight=1.0, claimed_at=claimed_at, past=told, now=books.now, offset=seconds
+        )
+        books._late()
+
+    books.at(books.now + 10.0)  # only the first and the third are charged by now, the third in vain
+    again("slot5@ep", None, told)
+    again("slot2@ep", 1000.0)
+    again("slot4@ep", 1000.0)
+    books.gone("slot3@ep")
+    assert books.used() == pytest.approx(charged + 10.0 + 10.0 - 11.0 + 10.0)
 
 
 def test_what_is_remembered_of_claims_is_bounded(books: Books) -> None:

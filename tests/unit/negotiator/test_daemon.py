@@ -42,9 +42,10 @@ class StepClock(SystemClock):
 
     def __init__(self) -> None:
         self.at = 1_000_000_000.0
+        self.set_by = 0.0
 
     def now(self) -> float:
-        return self.at
+        return self.at + self.set_by
 
     def boottime(self) -> float:
         return self.at
@@ -84,7 +85,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.hub = MemoryHub()
-        self.store = EmbeddedStore()
+        self.store = EmbeddedStore(now=lambda: self.clock.at)
         self.clock = StepClock()
         self.schedd = FakeSchedd(self.hub)
         self.client = MemoryBus(self.hub, sender="gateway.test")
@@ -366,6 +367,36 @@ async def test_every_second_of_use_is_charged_once_across_a_crash(bench: Bench) 
     await eventually(lambda: second.table.ads)
     bench.clock.at += 10
     assert await bench.usage() == pytest.approx(4 * (100 + 50 + 25 + 10))
+
+
+@spec("ACC-22")
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+async def test_a_clock_that_is_set_charges_nobody_though_the_lead_is_taken_anew(bench: Bench, seconds: float) -> None:
+    """Set wrong, written, lost, taken again by the same negotiator as the clock is set right, and then by another."""
+    first = await bench.negotiator("cm1")
+    await bench.lead("cm1", 1)
+    await bench.offer(claimed_by="alice@pool", cpus=4)
+    await eventually(lambda: first.table.ads)
+    bench.clock.at += 100
+    bench.clock.set_by = seconds
+    assert await bench.usage() == pytest.approx(400)
+    bench.clock.at += 10
+    await first._commit()
+    first.leads_until = 0.0
+    bench.clock.set_by = 0.0
+    bench.clock.at += 10
+    await bench.lead("cm1", 1)
+    assert await bench.usage() == pytest.approx(4 * 120)
+    bench.clock.set_by = seconds
+    bench.clock.at += 10
+    await first._commit()
+    await bench.crash("cm1")
+    bench.clock.set_by = 0.0
+    second = await bench.negotiator("cm2")
+    bench.clock.at += 10
+    await bench.lead("cm2", 2)
+    await eventually(lambda: second.table.ads)
+    assert await bench.usage() == pytest.approx(4 * 140)
 
 
 async def test_changes_of_an_administrator_last_and_nonsense_is_refused(bench: Bench) -> None:

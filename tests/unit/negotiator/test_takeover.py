@@ -16,18 +16,16 @@ from engine.fairshare.claim_charging import (
     ClaimCharges,
     between,
     carry_on,
-    claim_field,
-    decode_claims,
-    encode_claim,
 )
+from engine.fairshare.claim_rows import claim_field, decode_claims, encode_claim
 from engine.fairshare.priorities import Factors
-from services.negotiator.stored_accountant import BATCH, StoredAccountant
+from services.negotiator.stored_accountant import BATCH
 from shared.past_claims import Past
 from shared.state import keys
 from shared.state.accounting import read_records, write_records
 from shared.state.api import StoreUnavailable
-from shared.state.embedded import EmbeddedStore
 from tests.spec import spec
+from tests.unit.negotiator.told_time import TimedAccountant, TimedStore
 
 DAY = 86_400.0
 ALICE = "alice@pool"
@@ -41,10 +39,10 @@ def strict(find) -> None:
 class Negotiator:
     """What the daemon does with a tally and the accounting records."""
 
-    def __init__(self, store: EmbeddedStore) -> None:
+    def __init__(self, store: TimedStore) -> None:
         self.claim_charges, self.accountant = (
             ClaimCharges(),
-            StoredAccountant(store, "cm", Factors(), DAY, check=strict),
+            TimedAccountant(store, "cm", Factors(), DAY, check=strict),
         )
         self.slots: dict[str, tuple[str, float]] = {}
         self.leads = False
@@ -92,7 +90,7 @@ def told(*claims: tuple[str, float, float], user: str = ALICE) -> str:
 
 @pytest.fixture
 async def store():
-    made = EmbeddedStore()
+    made = TimedStore()
     await made.start()
     yield made
     await made.stop()
@@ -396,7 +394,7 @@ STEP = st.tuples(
 async def test_whoever_leads_and_whatever_is_heard_each_second_is_charged_once(steps):
     """Three negotiators that hear this and that, and lead in turns, from what was written last; one of them forgets
     all, and the store its last writes. In the end somebody hears everything."""
-    store = EmbeddedStore()
+    store = TimedStore()
     await store.start()
     negotiators = [Negotiator(store) for _ in range(3)]
     slots = [Slot(user=user) for user in (ALICE, ALICE, BOB)]
