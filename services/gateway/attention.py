@@ -4,7 +4,7 @@ by all who look, and good for a while, as the queues are read through for it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
@@ -68,7 +68,7 @@ class Attention(SharesAnswers):
     async def told(self, may: Callable[[str], bool]) -> dict[str, Any]:
         """{at, findings, hidden}: see engine.attention.Finding. may: whether who asks may do an operation; hidden: the
         parts that they may not see."""
-        makers: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
+        makers: dict[str, Callable[[], Coroutine[Any, Any, dict[str, Any]]]] = {
             "daemons": self.daemons,
             "machines": self.machines,
             "negotiation": self.negotiation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from services.gateway.core import dashboard_rows, job_use, machine_map
@@ -78,7 +78,7 @@ class Dashboard(SharesAnswers):
 
     async def overview(self) -> dict[str, Any]:
         """All parts. One that can not be had is {"error": why}: the others are shown all the same."""
-        asked: dict[str, Awaitable[Any]] = {
+        asked: dict[str, Coroutine[Any, Any, Any]] = {
             "slots": self.slots(),
             "queue": self.queue(),
             "users": self.busiest(),
@@ -507,12 +507,30 @@ def _chosen(status: str, user: str, search: str, machine: str) -> str:
     )
 
 
-async def in_time(part: Awaitable[Any], patience_s: float) -> Any:
-    """A part of an answer, or why there is none. What takes longer is still made, for those who ask next."""
+#: Parts of answers that nobody waits for any more.
+_LATE: Final[set[asyncio.Future[Any]]] = set()
+
+
+async def in_time(part: Coroutine[Any, Any, Any], patience_s: float) -> Any:
+    """A part of an answer, or why there is none. What takes longer is still made, for those who ask next: begun anew by
+    each of them it would never be done. Whose question is cancelled cancels it."""
+    task = asyncio.ensure_future(part)
     try:
-        async with asyncio.timeout(patience_s):
-            return await part
-    except TimeoutError:
+        await asyncio.wait((task,), timeout=patience_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not task.done():
+        _LATE.add(task)
+        task.add_done_callback(_over)
         return {"error": f"no answer within {patience_s:g} s"}
+    try:
+        return task.result()
     except RoostError as error:
         return {"error": str(error) or type(error).__name__}
+
+
+def _over(task: asyncio.Future[Any]) -> None:
+    _LATE.discard(task)
+    if not task.cancelled():
+        task.exception()  # told to who asks next
