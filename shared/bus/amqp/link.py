@@ -99,7 +99,8 @@ class _Connection(aio_pika.Connection):
 
     def abort(self) -> None:
         if self.socket.writer is not None:
-            self.socket.writer.transport.abort()
+            with suppress(AttributeError):  # so Python 3.11.2 (Debian 12) says that TLS has ended already
+                self.socket.writer.transport.abort()
 
     async def open(self) -> None:
         """Connect; what fails half-way, or is given up, is closed again. Raises what the library raises."""
