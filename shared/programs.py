@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 #: Runs its arguments, but the first, from which they read, and leaves their exit status under its name. A signal counts
-#: as 128 more, as shells have it. It outlives the signals that the program gets with it.
+#: as 128 more, as shells have it. It outlives the signals that the program gets with it. Its number is in its lock
+#: before the program can do anything: whoever sees that it runs can stop it.
 _SHELL: Final = (
-    'trap : HUP INT QUIT USR1 USR2 TERM ALRM TSTP; in=$1; shift; "$@" <"$in"; code=$?; '
+    'echo $$ >&0; trap : HUP INT QUIT USR1 USR2 TERM ALRM TSTP; in=$1; shift; "$@" <"$in"; code=$?; '
     'echo $code >"$0.new" && mv "$0.new" "$0"; exit $code'
 )
 #: The exit code of a program that could not be started.

@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -12,7 +14,7 @@ from engine.dag.run import Begin, JobEnded, RunScript, ScriptEnded, Submit, Subm
 from roost.dag.journal import Header, Journal, digest, is_managed, read_dag, read_journal, replayed
 from roost.errors import ClientError
 from shared.programs import NOT_STARTED, Programs
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 DAG = "JOB A x\nJOB B x\nPARENT A CHILD B\nSCRIPT POST A p\n"
 FACTS = [Begin(), Submitted(0, 0, 17, 1), JobEnded(0, 0, 0, 3), ScriptEnded(0, 0, When.POST, 0)]
@@ -113,6 +115,26 @@ async def test_a_program_runs_once_whoever_asks(tmp_path):
     assert (tmp_path / "ran").read_text() == "once\n"
     Programs(tmp_path / "programs").forget("k")
     assert not list((tmp_path / "programs").iterdir())
+
+
+async def test_a_program_can_be_stopped_as_soon_as_it_does_anything(tmp_path, monkeypatch):
+    """Also before who begins it has the processor again."""
+    ran, stopped = tmp_path / "ran", threading.Event()
+
+    class Late(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            stopped.wait(PATIENCE_S)
+
+    monkeypatch.setattr(subprocess, "Popen", Late)
+    programs = Programs(tmp_path / "programs")
+    running = asyncio.create_task(programs.run("k", ["/bin/sh", "-c", "echo >ran; sleep 1000"], tmp_path))
+    try:
+        await eventually(ran.exists)
+        Programs(tmp_path / "programs").stop("k")
+    finally:
+        stopped.set()
+    assert await running == -signal.SIGKILL
 
 
 async def test_a_program_is_stopped_with_what_it_started(tmp_path):
