@@ -13,6 +13,7 @@ from services.gateway.core import attention_facts
 from services.gateway.core.attention_facts import Lately
 from services.gateway.core.batches import alike
 from services.gateway.core.dashboard_rows import idle_and_alike
+from services.gateway.core.readable import checked, of_each
 from services.gateway.dashboard import FIRST_SLOT, PATIENCE_S, Dashboard, in_time
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
@@ -172,13 +173,13 @@ class Attention(SharesAnswers):
         question = QueryJobs(constraint=constraint, projection=list(attention_facts.IDLE_FIELDS), limit=limit)
         found = []
         async for page in self._pool.jobs(schedd, question):
-            found += [(ClassAd.unpack(packed), schedd.name) for packed in page.ads]
+            found += [(ad, schedd.name) for ad in of_each(page.ads, checked)]
         return found
 
     async def _ads(self, kinds: list[str], constraint: str, fields: tuple[str, ...], limit: int) -> list[ClassAd]:
-        found = []
+        found: list[ClassAd] = []
         async for page in self._pool.ads(kinds, constraint=constraint, projection=fields, limit=limit):
-            found += [ClassAd.unpack(packed) for packed in page]
+            found += of_each(page, checked)
         return found
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from services.gateway.core import dashboard_rows, job_use, machine_map
@@ -15,6 +16,7 @@ from services.gateway.core.batches import Batches
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
 from services.gateway.core.machine_map import MachineMap
+from services.gateway.core.readable import checked, of_each
 from services.gateway.held_jobs import HeldJobs
 from services.gateway.journal_answers import JournalAnswers
 from services.gateway.machine_past import MachinePast
@@ -137,7 +139,7 @@ class Dashboard(SharesAnswers):
             dashboard_rows.slots_with(search),
         )
         page = await self._page("Machine", constraint, dashboard_rows.SLOT_FIELDS, order, after, limit)
-        found = [dashboard_rows.slot(ClassAd.unpack(ad)) for ad in page.ads]
+        found = list(of_each(page.ads, dashboard_rows.slot))
         return {"rows": found, "next": page.next, "fits": page.fits}
 
     async def machine_page(
@@ -152,7 +154,7 @@ class Dashboard(SharesAnswers):
 
         async def make() -> dict[str, Any]:
             page = await self._page("Machine", constraint, dashboard_rows.SLOT_FIELDS, order, after, limit)
-            found = [dashboard_rows.slot(ClassAd.unpack(ad)) for ad in page.ads]
+            found = list(of_each(page.ads, dashboard_rows.slot))
             names = [str(row.get("Machine", "")) for row in found]
             states: dict[str, dict[str, Any]] = {name: {} for name in names}
             if names:
@@ -178,7 +180,7 @@ class Dashboard(SharesAnswers):
         found = MachineMap()
         async for sheet, ads in self._pool.ad_sheets("Machine", "", machine_map.FIELDS):
             found.add(zip(*(sheet.cells(name.lower()) for name in machine_map.FIELDS), strict=True))
-            rows = (dashboard_rows.plain(ClassAd.unpack(packed), machine_map.FIELDS) for packed in ads)
+            rows = of_each(ads, lambda ad: dashboard_rows.plain(ad, machine_map.FIELDS))
             found.add([row.get(name) for name in machine_map.FIELDS] for row in rows)
         return await asyncio.to_thread(found.told, self._clock.now())
 
@@ -189,8 +191,7 @@ class Dashboard(SharesAnswers):
         asked = ["MyType", *(name for fields in kinds.values() for name in fields)]
         found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
         async for page in self._pool.ads(list(kinds), projection=asked):
-            for packed in page:
-                ad = ClassAd.unpack(packed)
+            for ad in of_each(page, checked):
                 kind = ad.eval_string("MyType")
                 if kind in kinds:
                     found[kind].append(dashboard_rows.plain(ad, kinds[kind]))
@@ -202,7 +203,7 @@ class Dashboard(SharesAnswers):
         RemoteFailure not-found."""
         constraint = dashboard_rows.equals("Machine", name)
         page = await self._page("Machine", constraint, (), "Name", "", limit)
-        ads = [ClassAd.unpack(ad) for ad in page.ads]
+        ads = list(of_each(page.ads, checked))
         if not ads:
             raise RemoteFailure("not-found", f"there is no machine {name[:200]} in the pool")
         # slot2 before slot10
@@ -264,7 +265,7 @@ class Dashboard(SharesAnswers):
                     totals[key] = totals.get(key, 0) + count
                 if not wanted:
                     continue
-                rows = [dashboard_rows.job(ClassAd.unpack(ad), one.name) for ad in page.ads]
+                rows = list(of_each(page.ads, partial(dashboard_rows.job, schedd=one.name)))
                 dashboard_rows.fill_reasons(rows, page.reasons)
                 found += rows
                 coming = ""
@@ -320,8 +321,7 @@ class Dashboard(SharesAnswers):
             question = QueryJobs(ids=[job_id], limit=1, history=history, user=user, admin=admin)
             for one in asked:
                 async for page in self._pool.jobs(one, question):
-                    for packed in page.ads:
-                        ad = ClassAd.unpack(packed)
+                    for ad in of_each(page.ads, checked):
                         return {
                             "job": dashboard_rows.job(ad, one.name),
                             "history": history,
@@ -430,7 +430,7 @@ class Dashboard(SharesAnswers):
             if len(ads) >= MOST_ACCOUNTS:
                 break
             async for page in self._pool.accounting_ads(negotiator):
-                ads += [ClassAd.unpack(ad) for ad in page]
+                ads += of_each(page, checked)
                 if len(ads) >= MOST_ACCOUNTS:
                     break
         return dashboard_rows.accounts(ads)
@@ -442,16 +442,16 @@ class Dashboard(SharesAnswers):
         after = ""
         while len(ads) < MOST_SUBMITTERS:
             page = await self._page("Submitter", "", names, "-RunningJobs", after, MOST_SUBMITTERS)
-            ads += [ClassAd.unpack(ad) for ad in page.ads]
+            ads += of_each(page.ads, checked)
             after = page.next
             if not after:
                 break
         return dashboard_rows.submitters(ads)
 
     async def _ads(self, my_type: str, names: Sequence[str]) -> list[ClassAd]:
-        found = []
+        found: list[ClassAd] = []
         async for page in self._pool.ads([my_type], projection=names):
-            found += [ClassAd.unpack(ad) for ad in page]
+            found += of_each(page, checked)
         return found
 
     async def _page(
@@ -476,7 +476,7 @@ class Dashboard(SharesAnswers):
             constraint=constraint, projection=list(dashboard_rows.LATE_FIELDS), limit=limit, factories=True
         )
         answer = await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
-        lines = [dashboard_rows.late(ClassAd.unpack(ad), schedd.name) for ad in answer.ads]
+        lines = list(of_each(answer.ads, partial(dashboard_rows.late, schedd=schedd.name)))
         return [line for line in lines if line["Left"]]
 
     async def _jobs(self, schedd: Schedd, constraint: str, after: str, limit: int, history: bool) -> JobPage:

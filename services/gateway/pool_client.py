@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import structlog
-
+from services.gateway.core.readable import checked, of_each
 from shared.backoff import Backoff
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.bus.topology import negotiator_inbox
-from shared.classad import ClassAd, PackedError
+from shared.classad import ClassAd
 from shared.classad.column_page import Sheet, reader
 from shared.cooperative import Yielder
 from shared.daemon.clock import Clock
@@ -137,8 +136,7 @@ class PoolClient:
         if self._clock.monotonic() >= self._until or not self._schedds:
             found = []
             async for page in self.ads(["Scheduler"], projection=["Name", "MyAddress"]):
-                for packed in page:
-                    ad = ClassAd.unpack(packed)
+                for ad in of_each(page, checked):
                     name, inbox = ad.plain_string("Name"), ad.plain_string("MyAddress")
                     if name and inbox:
                         found.append(Schedd(name, inbox))
@@ -184,8 +182,7 @@ class PoolClient:
     async def _find_negotiators(self) -> list[Negotiator]:
         found: dict[str, set[str]] = {}
         async for page in self.ads(["Negotiator"], projection=["Name", "Shard"]):
-            for packed in page:
-                ad = ClassAd.unpack(packed)
+            for ad in of_each(page, checked):
                 if name := ad.plain_string("Name"):
                     found.setdefault(ad.plain_string("Shard"), set()).add(name)
         return sorted((Negotiator(shard, frozenset(names)) for shard, names in found.items()), key=lambda n: n.name)
@@ -235,18 +232,11 @@ class PoolClient:
     async def read_ads(
         self, types: Sequence[str], *, constraint: str = "", projection: Sequence[str] = (), limit: int = 0
     ) -> list[ClassAd]:
-        """All of these ads, read in turns of the loop. What a daemon of another kind of release sent, or somebody who
-        means harm, keeps nobody from the others: an ad that can not be read is left out, and the log says so."""
+        """All of these ads that can be read, in turns of the loop (see core.readable)."""
         found: list[ClassAd] = []
         turn = Yielder()
         async for page in self.ads(types, constraint=constraint, projection=projection, limit=limit):
-            for packed in page:
-                try:
-                    ad = ClassAd.unpack(packed)
-                    ad.table()
-                except PackedError as fault:
-                    structlog.stdlib.get_logger().warning("ad_left_out", types=list(types), reason=str(fault)[:300])
-                    continue
+            for ad in of_each(page, checked):
                 found.append(ad)
                 await turn.yield_if_due()
         return found
@@ -272,7 +262,7 @@ class PoolClient:
         columns for them. newest: the newest first; by: counted, see QueryJobs.by."""
         question = QueryJobs(constraint=constraint, projection=list(names), columns=True, newest=newest, by=list(by))
         async for page in self.jobs(schedd, question):
-            yield _sheet(page.columns), [ClassAd.unpack(packed) for packed in page.ads]
+            yield _sheet(page.columns), list(of_each(page.ads, checked))
             await asyncio.sleep(0)
 
     async def ad_sheets(

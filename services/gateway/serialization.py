@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgpack
@@ -15,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from services.gateway.auth.caller import refused
+from services.gateway.core.readable import of_each
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, parse_expr, to_json
 from shared.errors import RetryableError, RoostError
@@ -26,6 +28,8 @@ MSGPACK = "application/x-msgpack"
 InColumns: TypeAlias = AdPage | JobPage
 #: Of JSON that is sent at a time, bytes: some milliseconds of work.
 PIECE: Final = 1 << 16
+#: Bytes of a packed ad that is written in a thread.
+LARGE: Final = 1 << 16
 
 _STATUS = {
     "bad-request": 400,
@@ -171,12 +175,15 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
         begin = b"[\n"
         page: list[bytes] | None = first
         while page is not None:
-            coming = iter(page)
+            coming, large = iter(page), any(len(packed) > LARGE for packed in page)
             while True:
                 # However many answers are written, short ones wait for no more than one piece of them.
                 async with turn:
-                    piece = _piece(coming, begin)
-                    await asyncio.sleep(0)
+                    if large:
+                        piece = await asyncio.to_thread(_piece, coming, begin)
+                    else:
+                        piece = _piece(coming, begin)
+                        await asyncio.sleep(0)
                 if not piece:
                     break
                 yield piece
@@ -190,8 +197,8 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
 def _piece(ads: Iterator[bytes], begin: bytes) -> bytes:
     """Some of the ads as JSON, each behind a separator, the first behind `begin`; empty: there are no more."""
     piece = bytearray()
-    for packed in ads:
-        piece += (b",\n" if piece else begin) + to_json(ClassAd.unpack(packed), one_line=True).encode()
+    for text in of_each(ads, partial(to_json, one_line=True)):
+        piece += (b",\n" if piece else begin) + text.encode()
         if len(piece) > PIECE:
             break
     return bytes(piece)

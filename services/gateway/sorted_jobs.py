@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from services.gateway.core import dashboard_rows
 from services.gateway.core.job_order import SortedJobs, TooMany, fields
+from services.gateway.core.readable import of_each
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd
 from shared.daemon.clock import Clock
 from shared.messages.queue import JobPage, QueryJobs
 
@@ -54,7 +55,7 @@ class JobSorter(SharesAnswers):
             answer = await self._pool.ask(one.inbox, question, JobPage, timeout=30.0)
             for name, number in answer.totals.items():
                 totals[name] = totals.get(name, 0) + number
-            lines = [dashboard_rows.job(ClassAd.unpack(packed), one.name) for packed in answer.ads]
+            lines = list(of_each(answer.ads, partial(dashboard_rows.job, schedd=one.name)))
             dashboard_rows.fill_reasons(lines, answer.reasons)
             rows |= {(one.name, row["Id"]): row for row in lines}
         end = start + limit

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Query
 
 from services.gateway.core.authorization import Identity
+from services.gateway.core.readable import checked, of_each
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.routes.context import Constraint, RouteContext, example
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd
 from shared.messages.analysis import MOST_JOBS, Analysis, Analyze, JobInQuestion
 from shared.messages.queue import QueryJobs
 
@@ -98,8 +98,7 @@ async def _alike(
 
     async def look(schedd: Schedd, question: QueryJobs) -> None:
         async for page in pool.jobs(schedd, question):
-            for packed in page.ads:
-                ad = ClassAd.unpack(packed)
+            for ad in of_each(page.ads, checked):
                 cluster, proc, kind, status = (ad.eval(key) for key in _KEYS)
                 for name in (f"{cluster}", f"{cluster}.{proc}"):
                     missing.pop(name, None)
@@ -134,8 +133,8 @@ async def _questions(pool: PoolClient, groups: Sequence[_Group]) -> list[tuple[_
             if ids:
                 async for page in pool.jobs(schedd, QueryJobs(ids=ids, limit=len(ids), history=history)):
                     for packed in page.ads:
-                        ad = ClassAd.unpack(packed)
-                        found[schedd.name, f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}", history] = packed
+                        for ad in of_each([packed], checked):
+                            found[schedd.name, f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}", history] = packed
     return [
         (group, JobInQuestion(ad=found[key], schedd=group.schedd.inbox, also=group.count - 1))
         for group in groups

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
+from services.gateway.core.readable import checked, of_each
 from services.gateway.core.rerun import NotAgain, again
 from services.gateway.pool_client import JOB_TOTALS
 from services.gateway.routes.context import (
@@ -206,7 +207,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         where they lie; one whose files were spooled is to be submitted again."""
         found = await context.pool.schedd(schedd)
         question = QueryJobs(ids=[job_id], limit=1, history=True, user=identity.user, admin=identity.admin)
-        ads = [ClassAd.unpack(ad) async for page in context.pool.jobs(found, question) for ad in page.ads]
+        ads = [ad async for page in context.pool.jobs(found, question) for ad in of_each(page.ads, checked)]
         if not ads:
             raise HTTPException(404, f"there is no job {job_id} in the history of {found.name}")
         user = str(ads[0].eval("User"))

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from services.gateway.core import other_pools
 from services.gateway.core.authorization import Identity, refusal
+from services.gateway.core.readable import checked, of_each
 from services.gateway.pool_client import PoolClient, unavailable
 from services.gateway.routes.context import (
     AD_STREAM,
@@ -194,7 +195,7 @@ def _had_routes(app: FastAPI, context: RouteContext) -> None:
     )
     async def had() -> dict[str, Any]:
         """How each HAD stands; one that does not answer has `silent`: why."""
-        ads = [ClassAd.unpack(packed) async for page in context.pool.ads(["HAD"]) for packed in page]
+        ads = [ad async for page in context.pool.ads(["HAD"]) for ad in of_each(page, checked)]
         told = await asyncio.gather(*(_had_standing(context.pool, ad) for ad in ads))
         return {"hads": sorted(told, key=lambda one: (str(one["shard"]), str(one["had"])))}
 
