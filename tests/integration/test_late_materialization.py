@@ -96,7 +96,7 @@ async def test_the_log_tells_of_the_whole_cluster_too(tmp_path, reference, end):
     assert [int(event.type) for event in events] == [35, *[0, 9] * given, 36]
     last = dict(events[-1])
     assert (last["NextProcId"], last["Completion"], last.get("Notes")) == (
-        (1, 0, "enough") if end == "removed" else (3, 1, None)
+        (1, 0, "enough (by user root@pool)") if end == "removed" else (3, 1, None)
     )
     waiting = JobsToEnd("1")
     done = []
@@ -165,7 +165,10 @@ async def test_holding_a_whole_cluster_pauses_its_factory_and_releasing_it_goes_
         await submit(pool, 10, JobMaterializeLimit=2)
         assert await pool.act("hold", "1", reason="lunch") == {"1.0": "done", "1.1": "done"}
         told = await factory(pool)
-        assert (told["JobMaterializePaused"], told["JobMaterializePauseReason"]) == (1, "lunch")
+        assert (told["JobMaterializePaused"], told["JobMaterializePauseReason"]) == (
+            1,
+            "lunch (by user root@pool)",
+        )
         await pool.act("remove", "1.0", "1.1")
         await pool.restart()
         assert await numbers(pool) == []

@@ -260,6 +260,9 @@ class FetchWork(Component):
         slot = self.startd.slot_manager.slots.get(report.slot)
         ad = self.startd.ads.ad_of(slot) if slot is not None else ClassAd()
         text = log_event(job, ad, report, self.startd.name, first=first)
+        if first and report.phase == "ended" and report.started_at:  # of a brief run nothing was reported before
+            began = report.model_copy(update={"phase": "running", "exit": None, "at": report.started_at})
+            text = log_event(job, ad, began, self.startd.name, first=True) + text
         if text:
             self.startd.background.spawn(self._log(run, path, text), "starter-user-log")
 
