@@ -54,7 +54,6 @@ NEVER: Final = (
     Answer(
         "NumDynamicSlots tells how many there are now", "NewDSlotNotMatch NumDynamicSlotsTime RecentNewDSlotNotMatch"
     ),
-    Answer("a slot's number is the end of its name", "DSlotId"),
     Answer("DaemonStartTime tells since when it runs; `roost config-val` what it goes by", "DaemonLastReconfigTime"),
     Answer("LoadAvg and CondorLoadAvg tell the load; policies may have a macro CpuBusy", "CpuBusy"),
     Answer("a job's directory is in the log of its job (001), and in its environment", "CondorScratchDir"),
