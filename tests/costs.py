@@ -1,6 +1,6 @@
 """What each test costs in processor time, its servers, daemons and jobs included.
 
-    .venv/bin/pytest -p tests.costs --costs costs.tsv -n 2 tests/integration
+    .venv/bin/pytest -p tests.costs --costs=costs.tsv -n 2 tests/integration
     python -m tests.costs costs.tsv
 
 Every worker puts itself into a control group of its own (cgroup v1 with cpuacct; takes root), where all that it starts
