@@ -13,9 +13,9 @@ from services.gateway.core import attention_facts
 from services.gateway.core.attention_facts import Lately
 from services.gateway.core.batches import alike
 from services.gateway.core.dashboard_rows import idle_and_alike
-from services.gateway.core.readable import checked, of_each
 from services.gateway.dashboard import FIRST_SLOT, PATIENCE_S, Dashboard, in_time
 from services.gateway.pool_client import PoolClient, Schedd
+from services.gateway.readable import checked, of_each
 from services.gateway.single_flight import SharesAnswers, shared
 from shared.bus.api import Bus, Exchange
 from shared.bus.topology import SHARED_INBOXES, WORK_QUEUES, inbox_queue

@@ -16,11 +16,11 @@ from services.gateway.core.batches import Batches
 from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
 from services.gateway.core.machine_map import MachineMap
-from services.gateway.core.readable import checked, of_each
 from services.gateway.held_jobs import HeldJobs
 from services.gateway.journal_answers import JournalAnswers
 from services.gateway.machine_past import MachinePast
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
+from services.gateway.readable import checked, of_each
 from services.gateway.single_flight import SharesAnswers, shared
 from services.gateway.sorted_jobs import JobSorter
 from shared.bus.api import RemoteFailure

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from services.gateway.core.readable import checked, of_each
+from services.gateway.readable import checked, of_each
 from shared.backoff import Backoff
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.bus.topology import negotiator_inbox
@@ -232,7 +232,7 @@ class PoolClient:
     async def read_ads(
         self, types: Sequence[str], *, constraint: str = "", projection: Sequence[str] = (), limit: int = 0
     ) -> list[ClassAd]:
-        """All of these ads that can be read, in turns of the loop (see core.readable)."""
+        """All of these ads that can be read, in turns of the loop (see readable)."""
         found: list[ClassAd] = []
         turn = Yielder()
         async for page in self.ads(types, constraint=constraint, projection=projection, limit=limit):

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from services.gateway.auth.caller import refused
-from services.gateway.core.readable import of_each
+from services.gateway.readable import of_each
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, parse_expr, to_json
 from shared.errors import RetryableError, RoostError

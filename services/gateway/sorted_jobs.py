@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from services.gateway.core import dashboard_rows
 from services.gateway.core.job_order import SortedJobs, TooMany, fields
-from services.gateway.core.readable import of_each
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
+from services.gateway.readable import of_each
 from services.gateway.single_flight import SharesAnswers
 from shared.bus.api import RemoteFailure
 from shared.daemon.clock import Clock

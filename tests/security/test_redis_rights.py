@@ -21,6 +21,7 @@ from shared.state.accounting import (
     read_records,
     restore_records,
     stage_claims,
+    when_written,
     write_records,
 )
 from shared.state.ads import (
@@ -285,6 +286,9 @@ async def negotiate(store) -> None:
     )
     books = await read_records(store, "")
     assert books.version == version
+    noted = await when_written(store, "", version)
+    assert noted is not None
+    assert 0.0 <= noted.passed_s < 60.0
     assert await restore_records(store, "", 0, books) == version
     await load_ads(store, "Machine")
     assert await load_claims(store) == {}

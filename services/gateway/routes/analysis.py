@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Query
 
 from services.gateway.core.authorization import Identity
-from services.gateway.core.readable import checked, of_each
 from services.gateway.pool_client import PoolClient, Schedd
+from services.gateway.readable import checked, of_each
 from services.gateway.routes.context import Constraint, RouteContext, example
 from shared.bus.api import RemoteFailure
 from shared.messages.analysis import MOST_JOBS, Analysis, Analyze, JobInQuestion

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
-from services.gateway.core.readable import checked, of_each
 from services.gateway.core.rerun import NotAgain, again
 from services.gateway.pool_client import JOB_TOTALS
+from services.gateway.readable import checked, of_each
 from services.gateway.routes.context import (
     ACTED,
     AD_STREAM,

@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from services.gateway.core import other_pools
 from services.gateway.core.authorization import Identity, refusal
-from services.gateway.core.readable import checked, of_each
 from services.gateway.pool_client import PoolClient, unavailable
+from services.gateway.readable import checked, of_each
 from services.gateway.routes.context import (
     AD_STREAM,
     Constraint,

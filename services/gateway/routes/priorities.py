@@ -11,7 +11,7 @@ from starlette.responses import Response
 from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
 from services.gateway.core.fair_share import tree
-from services.gateway.core.readable import checked, of_each
+from services.gateway.readable import checked, of_each
 from services.gateway.routes.context import AD_STREAM, DONE, RouteContext, example
 from services.gateway.serialization import ad_response
 from shared.messages.base import Ack
