@@ -122,7 +122,9 @@ def names(nodes) -> list[str]:
     return sorted(node.name for node in nodes)
 
 
-def test_what_is_wrong_has_the_same_exception(theirs):
+def test_what_is_wrong_has_the_same_exception(theirs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # what is right is written
+
     def wrong(dags, submit):
         dag = dags.DAG()
         three, two = dag.layer(name="three", vars=[{}] * 3), dag.layer(name="two", vars=[{}] * 2)

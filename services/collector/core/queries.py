@@ -19,7 +19,7 @@ from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
 from shared.classad.match import is_true
 from shared.classad.references import closure, references
-from shared.daemon.ad_rows import check_readable, pack, pack_one, unpack, with_attributes
+from shared.daemon.ad_rows import BadAd, StoredAd, check_readable, pack, pack_one, unpack, with_attributes
 from shared.daemon.ad_table import AdTable, Group
 
 PAGE_BYTES = 4 << 20
@@ -199,8 +199,10 @@ def answer(
         looks -= 1
         place = key
         try:
-            found = fitting(query, with_attributes(packed, overlay), now)
+            found = fitting(query, with_attributes(packed, overlay), now) if packed is not None else None
         except ValueError:  # also BadAd
+            packed = None
+        if packed is None:
             page.unreadable += 1
             yield
             continue
@@ -212,9 +214,9 @@ def answer(
 
 def _ads(
     query: Query, order: GroupOrder, absentees: Mapping[str, AbsentAd]
-) -> Iterator[tuple[tuple[str, str, str], bytes, dict[str, Any]]]:
+) -> Iterator[tuple[tuple[str, str, str], bytes | None, dict[str, Any]]]:
     """(place, packed ad, attributes the collector adds) of every candidate, in order. Absent ads come
-    last."""
+    last. The ad is None where its changes can not be put into it."""
     after = query.after
     if after is None or after[0] != "":
         if query.name:
@@ -227,7 +229,7 @@ def _ads(
                 key = (group.my_type, group.daemon, name)
                 row = group.rows.get(name)  # it may have gone meanwhile
                 if row is not None and (after is None or key > after):
-                    yield key, row.packed(), overlay
+                    yield key, _packed(row), overlay
     if query.absent and (not query.types or MACHINE in query.types):
         for name in sorted(absentees):
             ad = absentees.get(name)
@@ -236,6 +238,13 @@ def _ads(
             key = ("", ad.daemon, name)
             if after is None or after[0] != "" or (ad.daemon, name) > after[1:]:
                 yield key, ad.packed, {"MyType": MACHINE, "LastHeardFrom": int(ad.last_heard)}
+
+
+def _packed(row: StoredAd) -> bytes | None:
+    try:
+        return row.packed()
+    except BadAd:
+        return None
 
 
 def end_of(group: Group | None) -> bytes:

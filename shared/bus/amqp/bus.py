@@ -467,7 +467,7 @@ class AmqpBus:
                 return await link.states(queues)
         except TimeoutError:
             raise BusUnavailable(f"the broker did not tell of its queues within {LOOK_S:g} s") from None
-        except LinkLost as error:
+        except (LinkLost, Refused) as error:
             raise BusUnavailable(f"the broker can not tell of its queues: {error}") from error
 
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100, priority: int = 0) -> Consumer:

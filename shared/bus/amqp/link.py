@@ -72,6 +72,10 @@ class Refused(Exception):
     did."""
 
 
+class NoSuchQueue(Refused):
+    """The queue that was asked about is not there."""
+
+
 class _Tcp(TCPTransportFactory):
     """Looks at frames before the library does, and keeps the socket at hand, so that a connection to a frozen broker
     can be dropped at once."""
@@ -128,7 +132,9 @@ async def guarded(work: Awaitable[T]) -> T:
             raise
         # The library ends its futures with this error when the connection goes.
         raise LinkLost("the connection was closed") from None
-    except (ChannelAccessRefused, ChannelNotFoundEntity, ChannelPreconditionFailed) as error:
+    except ChannelNotFoundEntity as error:
+        raise NoSuchQueue(explain(error)) from error
+    except (ChannelAccessRefused, ChannelPreconditionFailed) as error:
         raise Refused(explain(error)) from error
     except PublishError as error:
         raise NobodyThere("no queue takes this message") from error
@@ -382,10 +388,10 @@ class Link:
 
     async def states(self, queues: Sequence[str]) -> dict[str, QueueMethods.DeclareOk]:
         """The messages of these queues that wait to be delivered, and their consumers; queues that are not there are
-        left out. Raises LinkLost."""
+        left out. Raises LinkLost, Refused."""
         found: dict[str, QueueMethods.DeclareOk] = {}
         for queue in queues:
-            with suppress(Refused):
+            with suppress(NoSuchQueue):
                 found[queue] = await self.state(queue)
         return found
 

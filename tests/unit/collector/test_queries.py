@@ -8,7 +8,7 @@ from services.collector.core.queries import PAGE_LOOKS, BadQuery, GroupOrder, pi
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.ad_rows import pack, unpack
 from shared.daemon.ad_table import AdTable
-from shared.messages.ads import AdUpdate
+from shared.messages.ads import AdDelta, AdUpdate
 from tests.spec import spec
 from tests.unit.collector.pages import answer
 
@@ -173,6 +173,18 @@ def test_an_ad_that_nobody_else_could_read_is_left_out_too(pool, value, projecti
         ClassAd.unpack(packed).table()
     page = ask(pool, projection=projection)
     assert (len(page.ads), page.unreadable) == (4, 1)
+
+
+def test_changes_of_an_ad_that_can_not_be_read_spoil_no_others(pool):
+    """The changes can not be put into it: there is nothing to put them into."""
+    packed = msgpack.packb({"Name": "bad", "Much": [0] * 100})
+    start = {"my_type": "Machine", "daemon": "startd@z", "start_time": 1}
+    pool.apply(AdUpdate(**start, sequence=1, names=["bad"], ads=[packed]), 1)
+    changes = [msgpack.packb({"State": "Idle"})]
+    pool.apply(AdDelta(**start, sequence=2, base=1, names=["bad"], changes=changes, removed_attrs=[[]]), 2)
+    for question in ({"constraint": "true"}, {"projection": ["Name"]}, {}):
+        page = ask(pool, **question)
+        assert (len(page.ads), page.unreadable) == (4, 1)
 
 
 @pytest.mark.parametrize(
