@@ -28,7 +28,7 @@ from engine.match.slot_arrays import HEAVIEST, LIKELY, NAMES, USER_NAMES, slot_w
 from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd, Expr, evaluate
 from shared.classad.cells import PackedError
-from shared.classad.columnar import Frame, Matching, Meter, Table
+from shared.classad.columnar import Frame, Matching, Meter, Queued, Table
 from shared.classad.expr import AttrRef, fold
 from shared.classad.quick import QuickAd, spellings
 from shared.classad.values import UNDEFINED, Value
@@ -92,6 +92,19 @@ class _Facts:
     past: str  # RoostPastClaims
 
 
+@dataclass(slots=True)
+class Changes:
+    """What was put and dropped until a moment. fresh: names of slots that were not there before; gone: whether any
+    went."""
+
+    queued: Queued
+    fresh: set[str]
+    gone: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.queued)
+
+
 class _Plain:
     """Some attributes of an ad, which are no expressions."""
 
@@ -153,8 +166,10 @@ class SlotTable:
         self._as_told = Matching(self._table, 0.0)  # the same rows without what a cycle made of them
         self._orders = SortOrders()
         self._sorted: list[str] = []  # names in natural order
-        self._fresh: set[str] = set()  # names since the last snapshot
+        self._fresh: set[str] = set()  # names since the last flush
         self._gone = False
+        self._unplaced: set[str] = set()  # names of rows that have no place yet
+        self._ordered = True  # `_sorted` and `_unplaced` are all that there is
 
     @property
     def ads(self) -> Mapping[str, ClassAd]:
@@ -367,12 +382,37 @@ class SlotTable:
 
     def flush(self) -> None:
         """Bring the columns up to date with what was put and dropped since the last time: some 20 us a slot."""
-        if not len(self._table):
+        changes = self.take()
+        try:
+            self.carry_out(changes)
+        except BaseException:
+            self.put_back(changes)
+            raise
+
+    def take(self) -> Changes:
+        """What a flush would carry out, for a thread to do that (`carry_out`) before anything else is done here than
+        to put, to patch and to drop."""
+        changes = Changes(self._table.take(), self._fresh, self._gone)
+        self._fresh, self._gone = set(), False
+        return changes
+
+    def carry_out(self, changes: Changes) -> None:
+        """In any thread. Names have their places afterwards, which takes long where many are new."""
+        table = self._table
+        if not len(table):
             self._want_columns()
         try:
-            self._table.flush()
+            table.carry_out(changes.queued)
         except PackedError:
-            self._table.flush()  # cannot be, as `put` has read it; the rest is carried out
+            table.carry_out(changes.queued)  # cannot be, as `put` has read it; the rest is carried out
+        self._unplaced |= changes.fresh
+        self._ordered = self._ordered and not changes.gone
+
+    def put_back(self, changes: Changes) -> None:
+        """It could not be carried out: the next flush does."""
+        self._table.put_back(changes.queued)
+        self._fresh |= changes.fresh
+        self._gone = self._gone or changes.gone
 
     def _want_columns(self) -> None:
         """Have columns of what every cycle looks at, and of what jobs name; later each new column has all ads read."""
@@ -385,7 +425,7 @@ class SlotTable:
         if text not in self._resources and len(self._resources) < _MOST_KINDS:
             self._resources.add(text)
             keys = [fold(name) for name in resources(ClassAd({"MachineResources": text}))[:_MOST_RESOURCES]]
-            self._table.want([each for key in keys for each in (key, whole_amount(key), fold(PREFIX) + key)])
+            self._table.foresee([each for key in keys for each in (key, whole_amount(key), fold(PREFIX) + key)])
 
     def compact(self, most: int) -> list[str]:
         """Compress up to so many ads, those first that came first; whose. Some 6 us each. None where there is no
@@ -408,14 +448,17 @@ class SlotTable:
         running: frozenset[str] = frozenset(),
         preempted: Sequence[Preempted] = (),
         last_remainder: Mapping[str, float] | None = None,
+        flush: bool = True,
     ) -> Snapshot:
-        """This moment of the pool. Its table is this one: take no other snapshot before the cycle is over."""
+        """This moment of the pool. Its table is this one: take no other snapshot before the cycle is over. flush:
+        False where the columns were brought up to date just now; what came since has no part in it."""
         self._adopt(config)
-        self.flush()
+        if flush:
+            self.flush()
         table = self._table
         keys = table.keys
         offered = np.ones(len(keys), np.bool_)
-        for name in self.pending:
+        for name in (*self.pending, *table.leaving()):
             if name in table:
                 offered[table.row(name)] = False
         if config.slot_constraint is not None:
@@ -427,7 +470,7 @@ class SlotTable:
         table.companions = {
             Slots.OFFERED: offered,
             Slots.NAMED: np.fromiter((key in claims for key in keys), np.bool_, len(keys)),
-            Slots.PLACE: self._places(keys),
+            Slots.PLACE: self.places(),
         }
         return Snapshot(
             slots=Slots(self._matching, self._emptied, self.owner, self._orders),
@@ -450,22 +493,27 @@ class SlotTable:
         passing = self._as_told.together(lambda: self._as_told.mask(constraint))
         return [self._table.keys[row] for row in np.flatnonzero(~passing).tolist()]
 
-    def _places(self, keys: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Each row's place in the natural order of names; cheap while few names come and go."""
-        known = self._table.companions.get(Slots.PLACE)
-        if known is not None and not self._gone and not self._fresh:
+    def places(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """(n,) int64: each row's place in the natural order of names, as of the last flush; cheap while few names come
+        and go. In any thread, like a flush."""
+        table = self._table
+        known = table.companions.get(Slots.PLACE)
+        if known is not None and self._ordered and not self._unplaced:
             return known
-        if self._gone:
-            self._sorted = [name for name in self._sorted if name in self._facts and name not in self._fresh]
-            self._gone = False
-        if len(self._fresh) * _FEW_NEW < len(self._sorted):
-            for name in self._fresh:
+        fresh = {name for name in self._unplaced if name in table}
+        if not self._ordered:
+            self._sorted = [name for name in self._sorted if name in table and name not in fresh]
+            self._ordered = True
+        if len(fresh) * _FEW_NEW < len(self._sorted):
+            for name in fresh:
                 insort(self._sorted, name, key=_in_order)
         else:
-            self._sorted = sorted([*self._sorted, *self._fresh], key=_in_order)
-        self._fresh.clear()
+            self._sorted = sorted([*self._sorted, *fresh], key=_in_order)
+        self._unplaced.clear()
         place = {name: index for index, name in enumerate(self._sorted)}
-        return np.fromiter((place[key] for key in keys), np.int64, len(keys))
+        found = np.fromiter((place[key] for key in table.keys), np.int64, len(table))
+        table.companions[Slots.PLACE] = found
+        return found
 
     def charged(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
         """Submitter -> (weighted slots, slots) that he is to be charged for: what slots say."""

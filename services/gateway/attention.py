@@ -15,12 +15,12 @@ from services.gateway.core.batches import alike
 from services.gateway.core.dashboard_rows import idle_and_alike
 from services.gateway.dashboard import FIRST_SLOT, PATIENCE_S, Dashboard, in_time
 from services.gateway.pool_client import PoolClient, Schedd
-from services.gateway.readable import checked, of_each
 from services.gateway.single_flight import SharesAnswers, shared
 from shared.bus.api import Bus, Exchange
 from shared.bus.topology import SHARED_INBOXES, WORK_QUEUES, inbox_queue
 from shared.classad import ClassAd
 from shared.daemon.clock import Clock
+from shared.daemon.readable_ads import checked, of_each
 from shared.messages.ads import AdCounts, CountAds
 from shared.messages.base import Envelope
 from shared.messages.events import DaemonGone, DaemonReconnected, DaemonStarted, JobEnded
@@ -173,13 +173,13 @@ class Attention(SharesAnswers):
         question = QueryJobs(constraint=constraint, projection=list(attention_facts.IDLE_FIELDS), limit=limit)
         found = []
         async for page in self._pool.jobs(schedd, question):
-            found += [(ad, schedd.name) for ad in of_each(page.ads, checked)]
+            found += [(ad, schedd.name) for ad in await of_each(page.ads, checked)]
         return found
 
     async def _ads(self, kinds: list[str], constraint: str, fields: tuple[str, ...], limit: int) -> list[ClassAd]:
         found: list[ClassAd] = []
         async for page in self._pool.ads(kinds, constraint=constraint, projection=fields, limit=limit):
-            found += of_each(page, checked)
+            found += await of_each(page, checked)
         return found
 
 

@@ -20,13 +20,13 @@ from services.gateway.held_jobs import HeldJobs
 from services.gateway.journal_answers import JournalAnswers
 from services.gateway.machine_past import MachinePast
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
-from services.gateway.readable import checked, of_each
 from services.gateway.single_flight import SharesAnswers, shared
 from services.gateway.sorted_jobs import JobSorter
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.classad.unparse import quote_string
 from shared.daemon.clock import Clock
+from shared.daemon.readable_ads import checked, of_each
 from shared.errors import RoostError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
 from shared.messages.base import Envelope
@@ -139,7 +139,7 @@ class Dashboard(SharesAnswers):
             dashboard_rows.slots_with(search),
         )
         page = await self._page("Machine", constraint, dashboard_rows.SLOT_FIELDS, order, after, limit)
-        found = list(of_each(page.ads, dashboard_rows.slot))
+        found = await of_each(page.ads, dashboard_rows.slot)
         return {"rows": found, "next": page.next, "fits": page.fits}
 
     async def machine_page(
@@ -154,7 +154,7 @@ class Dashboard(SharesAnswers):
 
         async def make() -> dict[str, Any]:
             page = await self._page("Machine", constraint, dashboard_rows.SLOT_FIELDS, order, after, limit)
-            found = list(of_each(page.ads, dashboard_rows.slot))
+            found = await of_each(page.ads, dashboard_rows.slot)
             names = [str(row.get("Machine", "")) for row in found]
             states: dict[str, dict[str, Any]] = {name: {} for name in names}
             if names:
@@ -180,7 +180,7 @@ class Dashboard(SharesAnswers):
         found = MachineMap()
         async for sheet, ads in self._pool.ad_sheets("Machine", "", machine_map.FIELDS):
             found.add(zip(*(sheet.cells(name.lower()) for name in machine_map.FIELDS), strict=True))
-            rows = of_each(ads, lambda ad: dashboard_rows.plain(ad, machine_map.FIELDS))
+            rows = await of_each(ads, partial(dashboard_rows.plain, names=machine_map.FIELDS))
             found.add([row.get(name) for name in machine_map.FIELDS] for row in rows)
         return await asyncio.to_thread(found.told, self._clock.now())
 
@@ -191,7 +191,7 @@ class Dashboard(SharesAnswers):
         asked = ["MyType", *(name for fields in kinds.values() for name in fields)]
         found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
         async for page in self._pool.ads(list(kinds), projection=asked):
-            for ad in of_each(page, checked):
+            for ad in await of_each(page, checked):
                 kind = ad.eval_string("MyType")
                 if kind in kinds:
                     found[kind].append(dashboard_rows.plain(ad, kinds[kind]))
@@ -203,7 +203,7 @@ class Dashboard(SharesAnswers):
         RemoteFailure not-found."""
         constraint = dashboard_rows.equals("Machine", name)
         page = await self._page("Machine", constraint, (), "Name", "", limit)
-        ads = list(of_each(page.ads, checked))
+        ads = await of_each(page.ads, checked)
         if not ads:
             raise RemoteFailure("not-found", f"there is no machine {name[:200]} in the pool")
         # slot2 before slot10
@@ -265,7 +265,7 @@ class Dashboard(SharesAnswers):
                     totals[key] = totals.get(key, 0) + count
                 if not wanted:
                     continue
-                rows = list(of_each(page.ads, partial(dashboard_rows.job, schedd=one.name)))
+                rows = await of_each(page.ads, partial(dashboard_rows.job, schedd=one.name))
                 dashboard_rows.fill_reasons(rows, page.reasons)
                 found += rows
                 coming = ""
@@ -321,7 +321,7 @@ class Dashboard(SharesAnswers):
             question = QueryJobs(ids=[job_id], limit=1, history=history, user=user, admin=admin)
             for one in asked:
                 async for page in self._pool.jobs(one, question):
-                    for ad in of_each(page.ads, checked):
+                    for ad in await of_each(page.ads, checked):
                         return {
                             "job": dashboard_rows.job(ad, one.name),
                             "history": history,
@@ -425,33 +425,33 @@ class Dashboard(SharesAnswers):
 
     @shared(ACCOUNTING_FRESH_S)
     async def _accounts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        ads: list[ClassAd] = []
+        found: list[dict[str, Any]] = []
         for negotiator in await self._pool.negotiators():
-            if len(ads) >= MOST_ACCOUNTS:
+            if len(found) >= MOST_ACCOUNTS:
                 break
             async for page in self._pool.accounting_ads(negotiator):
-                ads += of_each(page, checked)
-                if len(ads) >= MOST_ACCOUNTS:
+                found += await of_each(page, partial(dashboard_rows.plain, names=dashboard_rows.ACCOUNT_FIELDS))
+                if len(found) >= MOST_ACCOUNTS:
                     break
-        return dashboard_rows.accounts(ads)
+        return dashboard_rows.accounts(found)
 
     @shared()
     async def _submitters(self) -> list[dict[str, Any]]:
-        names = ("Name", "RunningJobs", "IdleJobs", "HeldJobs")
-        ads: list[ClassAd] = []
+        names = dashboard_rows.SUBMITTER_FIELDS
+        found: list[dict[str, Any]] = []
         after = ""
-        while len(ads) < MOST_SUBMITTERS:
+        while len(found) < MOST_SUBMITTERS:
             page = await self._page("Submitter", "", names, "-RunningJobs", after, MOST_SUBMITTERS)
-            ads += of_each(page.ads, checked)
+            found += await of_each(page.ads, partial(dashboard_rows.plain, names=names))
             after = page.next
             if not after:
                 break
-        return dashboard_rows.submitters(ads)
+        return dashboard_rows.submitters(found)
 
     async def _ads(self, my_type: str, names: Sequence[str]) -> list[ClassAd]:
         found: list[ClassAd] = []
         async for page in self._pool.ads([my_type], projection=names):
-            found += of_each(page, checked)
+            found += await of_each(page, checked)
         return found
 
     async def _page(
@@ -476,7 +476,7 @@ class Dashboard(SharesAnswers):
             constraint=constraint, projection=list(dashboard_rows.LATE_FIELDS), limit=limit, factories=True
         )
         answer = await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
-        lines = list(of_each(answer.ads, partial(dashboard_rows.late, schedd=schedd.name)))
+        lines = await of_each(answer.ads, partial(dashboard_rows.late, schedd=schedd.name))
         return [line for line in lines if line["Left"]]
 
     async def _jobs(self, schedd: Schedd, constraint: str, after: str, limit: int, history: bool) -> JobPage:

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from services.gateway.readable import checked, of_each
 from shared.backoff import Backoff
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.classad.column_page import Sheet, reader
-from shared.cooperative import Yielder
 from shared.daemon.clock import Clock
+from shared.daemon.readable_ads import checked, of_each
 from shared.delays import Delay
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.ads import AdPage, QueryAds
@@ -136,7 +135,7 @@ class PoolClient:
         if self._clock.monotonic() >= self._until or not self._schedds:
             found = []
             async for page in self.ads(["Scheduler"], projection=["Name", "MyAddress"]):
-                for ad in of_each(page, checked):
+                for ad in await of_each(page, checked):
                     name, inbox = ad.plain_string("Name"), ad.plain_string("MyAddress")
                     if name and inbox:
                         found.append(Schedd(name, inbox))
@@ -182,7 +181,7 @@ class PoolClient:
     async def _find_negotiators(self) -> list[Negotiator]:
         found: dict[str, set[str]] = {}
         async for page in self.ads(["Negotiator"], projection=["Name", "Shard"]):
-            for ad in of_each(page, checked):
+            for ad in await of_each(page, checked):
                 if name := ad.plain_string("Name"):
                     found.setdefault(ad.plain_string("Shard"), set()).add(name)
         return sorted((Negotiator(shard, frozenset(names)) for shard, names in found.items()), key=lambda n: n.name)
@@ -232,13 +231,10 @@ class PoolClient:
     async def read_ads(
         self, types: Sequence[str], *, constraint: str = "", projection: Sequence[str] = (), limit: int = 0
     ) -> list[ClassAd]:
-        """All of these ads that can be read, in turns of the loop (see readable)."""
+        """All of these ads that can be read, in turns of the loop (shared.daemon.readable_ads)."""
         found: list[ClassAd] = []
-        turn = Yielder()
         async for page in self.ads(types, constraint=constraint, projection=projection, limit=limit):
-            for ad in of_each(page, checked):
-                found.append(ad)
-                await turn.yield_if_due()
+            found += await of_each(page, checked)
         return found
 
     def pages(self, question: QueryAds) -> AsyncIterator[AdPage]:
@@ -262,7 +258,7 @@ class PoolClient:
         columns for them. newest: the newest first; by: counted, see QueryJobs.by."""
         question = QueryJobs(constraint=constraint, projection=list(names), columns=True, newest=newest, by=list(by))
         async for page in self.jobs(schedd, question):
-            yield _sheet(page.columns), list(of_each(page.ads, checked))
+            yield _sheet(page.columns), await of_each(page.ads, checked)
             await asyncio.sleep(0)
 
     async def ad_sheets(

@@ -16,9 +16,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from services.gateway.auth.caller import refused
-from services.gateway.readable import of_each
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, parse_expr, to_json
+from shared.daemon.readable_ads import readable
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdPage
 from shared.messages.queue import JobPage
@@ -197,8 +197,9 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
 def _piece(ads: Iterator[bytes], begin: bytes) -> bytes:
     """Some of the ads as JSON, each behind a separator, the first behind `begin`; empty: there are no more."""
     piece = bytearray()
-    for text in of_each(ads, partial(to_json, one_line=True)):
-        piece += (b",\n" if piece else begin) + text.encode()
+    for text in readable(ads, partial(to_json, one_line=True)):
+        # A byte that is no UTF-8 is a lone surrogate here, which JSON can tell as an escape only.
+        piece += (b",\n" if piece else begin) + text.encode("utf-8", "backslashreplace")
         if len(piece) > PIECE:
             break
     return bytes(piece)

@@ -10,10 +10,10 @@ from typing import Any, Final
 from services.gateway.core import dashboard_rows
 from services.gateway.core.job_order import SortedJobs, TooMany, fields
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
-from services.gateway.readable import of_each
 from services.gateway.single_flight import SharesAnswers
 from shared.bus.api import RemoteFailure
 from shared.daemon.clock import Clock
+from shared.daemon.readable_ads import of_each
 from shared.messages.queue import JobPage, QueryJobs
 
 #: How long an order is good, seconds, and how many times as long as it took, as schedds have other work: the jobs of a
@@ -55,7 +55,7 @@ class JobSorter(SharesAnswers):
             answer = await self._pool.ask(one.inbox, question, JobPage, timeout=30.0)
             for name, number in answer.totals.items():
                 totals[name] = totals.get(name, 0) + number
-            lines = list(of_each(answer.ads, partial(dashboard_rows.job, schedd=one.name)))
+            lines = await of_each(answer.ads, partial(dashboard_rows.job, schedd=one.name))
             dashboard_rows.fill_reasons(lines, answer.reasons)
             rows |= {(one.name, row["Id"]): row for row in lines}
         end = start + limit

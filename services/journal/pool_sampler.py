@@ -5,23 +5,34 @@ Between two samples events tell what happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
-from services.journal.core.rows import Fingerprint, Row, fingerprint, job_rows, offered_ad, slot_rows
+from services.journal.core.rows import (
+    JOBS,
+    Fingerprint,
+    Row,
+    fingerprint,
+    job_rows,
+    jobs_of,
+    offered_ad,
+    slot_rows,
+)
 from services.journal.store import SAMPLES, SLOTS, JournalUnavailable, Store
 from shared.backoff import Backoff
 from shared.classad import ClassAd
 from shared.config.knobs import JournalSettings
 from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
+from shared.daemon.pool_ads import made_of_pool_ads
 from shared.errors import RoostError
-from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
+from shared.messages.ads import AdCounts, CountAds
 
-#: Ads in one page.
-_PAGE: Final = 2000
+_NOT_DYNAMIC: Final = "DynamicSlot =!= true"
 #: Up to so many slots that changed are asked for by name; of more all are read.
 _BY_NAME: Final = 50
+
+T = TypeVar("T")
 
 
 class PoolSampler:
@@ -60,10 +71,8 @@ class PoolSampler:
         )
         assert isinstance(counted, AdCounts)
         rows = slot_rows(at, zip(counted.values, counted.counts, strict=True))
-        submitters = [
-            ad async for page in self._ads("Submitter", ["IdleJobs", "RunningJobs", "HeldJobs"]) for ad in page
-        ]
-        return rows + job_rows(at, submitters)
+        jobs = self._made_of("Submitter", jobs_of, JOBS.values())
+        return rows + job_rows(at, [counts async for page in jobs for counts in page])
 
     async def watch_slots(self) -> None:
         """What slots offer, until cancelled."""
@@ -81,21 +90,17 @@ class PoolSampler:
     async def look_at_slots(self, at: float) -> None:
         """Write down what has changed since the last look."""
         seen: dict[str, Fingerprint] = {}
-        async for page in self._ads("Machine", list(Fingerprint.ATTRIBUTES), "DynamicSlot =!= true"):
-            for ad in page:
-                found = fingerprint(ad)
-                if found is not None:
-                    seen[found.name] = found
+        async for found in self._made_of("Machine", fingerprint, Fingerprint.ATTRIBUTES, _NOT_DYNAMIC):
+            seen.update((one.name, one) for one in found if one is not None)
         changed = [name for name, found in seen.items() if self._known.get(name) != found]
         gone = [name for name in self._known if name not in seen]
         rows: list[Row] = [{"slot": name, "at": at, "ad": b""} for name in gone]
         told: set[str] = set()
         async for page in self._whole(changed):
-            for ad in page:
-                name = ad.eval_string("Name")
+            for name, ad in page:
                 if name in seen and name not in told:
                     told.add(name)
-                    rows.append({"slot": name, "at": at, "ad": offered_ad(ad)})
+                    rows.append({"slot": name, "at": at, "ad": ad})
         try:
             await self.store.add(SLOTS, rows)
         except JournalUnavailable:
@@ -104,26 +109,18 @@ class PoolSampler:
             del self._known[name]
         self._known.update((name, seen[name]) for name in told)
 
-    async def _whole(self, names: Sequence[str]) -> AsyncIterator[list[ClassAd]]:
+    async def _whole(self, names: Sequence[str]) -> AsyncIterator[list[tuple[str, bytes]]]:
+        """Names and ads of these slots, and maybe of others."""
         if not names:
             return
-        constraint = "DynamicSlot =!= true"
+        constraint = _NOT_DYNAMIC
         if len(names) <= _BY_NAME:
             quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
             constraint = " || ".join(f'Name == "{name}"' for name in quoted)
-        async for page in self._ads("Machine", [], constraint):
+        async for page in self._made_of("Machine", lambda ad: (ad.eval_string("Name"), offered_ad(ad)), (), constraint):
             yield page
 
-    async def _ads(self, my_type: str, projection: list[str], constraint: str = "") -> AsyncIterator[list[ClassAd]]:
-        after: Any = ""
-        while True:
-            page = await self.context.bus.call(
-                "collector",
-                QueryAds(my_types=[my_type], projection=projection, constraint=constraint, limit=_PAGE, after=after),
-                timeout=30.0,
-            )
-            assert isinstance(page, AdPage)
-            yield [ClassAd.unpack(packed) for packed in page.ads]
-            if not page.next:
-                return
-            after = page.next
+    def _made_of(
+        self, my_type: str, make: Callable[[ClassAd], T], projection: Iterable[str], constraint: str = ""
+    ) -> AsyncIterator[list[T]]:
+        return made_of_pool_ads(self.context.bus, my_type, make, constraint=constraint, projection=tuple(projection))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +38,8 @@ PENDING_S = 10.0
 MOST_PREEMPTIONS = 100_000
 #: Messages about so many matches are made in one go on the event loop.
 _STEP = 500
+#: What comes while the slot table is brought up to date is taken in too, so many times.
+_FLUSHES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +97,34 @@ class CycleRunner:
         self.wake_calls = WakeCalls()
         self._told: tuple[int, Policy | None] = (0, None)  # epoch and policy that events are of
 
-    def flush_slots(self) -> None:
+    async def flush_slots(self) -> None:
         """Bring the slot table up to date with what came, unless a thread is at work on it: then the next cycle
         does."""
         if not self._at_work.locked():
-            self.table.flush()
+            async with self.up_to_date():
+                pass
+
+    @asynccontextmanager
+    async def up_to_date(self) -> AsyncIterator[None]:
+        """With the slot table as of just now, for as long as it lasts."""
+        async with self._at_work:
+            await self._flush()
+            yield
+
+    async def _flush(self) -> None:
+        """In a thread, as rows that come or go cost a copy of all columns."""
+        for _ in range(_FLUSHES):
+            if not (changes := self.table.take()):
+                break
+            try:
+                await asyncio.to_thread(self.table.carry_out, changes)
+            except Exception:
+                self.table.put_back(changes)
+                raise
 
     async def requests(self, asking: Sequence[Submitter], identity: CycleIdentity) -> RequestLists:
         """What all submitters ask for at this moment. Raises StaleEpoch."""
-        async with self._at_work:
-            self.table.flush()
+        async with self.up_to_date():
             # In a thread, as a policy that names an attribute for the first time has all ads read.
             significant = await asyncio.to_thread(self.policy.significant.of, self.table.table)
         return await self.schedd_client.fetch_requests(by_schedd(asking), identity, significant)
@@ -153,6 +173,8 @@ class CycleRunner:
 
         async with self._at_work:
             with phases.part("snapshot"):
+                await self._flush()
+                await asyncio.to_thread(self.table.places)
                 snapshot = self.table.snapshot(
                     policy.cycle,
                     requests,
@@ -161,6 +183,7 @@ class CycleRunner:
                     running=running,
                     preempted=tuple(self.preempted),
                     last_remainder=dict(self._last_remainder),
+                    flush=False,
                 )
             with phases.part("decide"):
                 # In a thread, however few there are: one expression of a user may take 50 ms, and heartbeats must keep

@@ -60,6 +60,8 @@ from shared.stored_versions import ACCOUNTING
 MOST_STATISTICS = 101
 #: Slots of one message from which on the table takes them in at once: the next cycle need not.
 _MANY = 100
+#: Seconds between two lines on the ads of a daemon that can not be read.
+UNREADABLE_S = 60.0
 #: Slots that are taken in at once where all of them are.
 _MOST_AT_ONCE = 2_000
 #: A daemon of which something was missed is asked for all its ads at most this often (s).
@@ -149,6 +151,8 @@ class Negotiator(Daemon):
         self._active_epoch = 0  # in which it was made
         self._started = int(context.clock.now())
         self._asked: dict[tuple[str, str], float] = {}  # daemon and type: when it was asked for all ads, monotonic
+        #: By type and daemon: when an ad that can not be read was told, monotonic, and how many have come since.
+        self._told_unreadable: dict[tuple[str, str], tuple[float, int]] = {}
         self._dictionary_at = 0.0  # monotonic: when to look for a dictionary again
         self._ended: list[EndedChange] = []  # changes for a while that are over, not told yet
         self._report_problems()
@@ -213,7 +217,17 @@ class Negotiator(Daemon):
             self._trigger("reconfigured")
 
     def _unreadable(self, my_type: str, daemon: str, name: str, error: Exception) -> None:
-        self.context.log.warning("ad_unreadable", my_type=my_type, of=daemon, ad=name[:200], error=str(error))
+        """Log it; of one daemon's ads of a type a line a minute, since all of them may be met again in every cycle."""
+        now = self.context.clock.monotonic()
+        at, more = self._told_unreadable.get((my_type, daemon), (float("-inf"), 0))
+        if now < at + UNREADABLE_S:
+            self._told_unreadable[my_type, daemon] = at, more + 1
+            return
+        if len(self._told_unreadable) > _MOST_ASKED:
+            self._told_unreadable.clear()
+        self._told_unreadable[my_type, daemon] = now, 0
+        reason = str(error)
+        self.context.log.warning("ad_unreadable", my_type=my_type, of=daemon, ad=name[:200], error=reason, before=more)
 
     def _report_problems(self) -> None:
         for problem in self.policy.problems:
@@ -343,12 +357,12 @@ class Negotiator(Daemon):
         for one in steps:
             taken.add(one)
             await turn.yield_if_due()
-        self._slots_changed(taken)
+        await self._slots_changed(taken)
 
-    def _slots_changed(self, taken: IntakeResult) -> None:
+    async def _slots_changed(self, taken: IntakeResult) -> None:
         """Charge and start a cycle where slots have changed: so may their users, and what can be given away."""
         if taken.slots >= _MANY:
-            self.cycle_runner.flush_slots()
+            await self.cycle_runner.flush_slots()
         if taken.touched:
             self._charge()
         if taken.freed:
@@ -362,10 +376,10 @@ class Negotiator(Daemon):
             unsettled += taken.slots
             # New rows cost a copy of all columns, so fewer times the more there are; so many take some 30 ms.
             if unsettled >= min(_MOST_AT_ONCE, max(_MANY, len(self.table.ads) // 16)):
-                self.cycle_runner.flush_slots()
+                await self.cycle_runner.flush_slots()
                 unsettled = 0
             await turn.yield_if_due()
-        self._slots_changed(whole)
+        await self._slots_changed(whole)
 
     def _trigger(self, why: str) -> None:
         if not self._triggers:
@@ -537,7 +551,9 @@ class Negotiator(Daemon):
         await self._keep_sleeping_machines()
         await self._take(self.ad_intake.expire(self.steady.now()))
         await self._take(self.ad_intake.apply_kept_back())
-        await self._take(self.ad_intake.apply_constraint())
+        if self.policy.settings.negotiator_slot_constraint is not None:
+            async with self.cycle_runner.up_to_date():
+                await self._take(self.ad_intake.apply_constraint())
         asked_for_more = self._asked_for_more  # before they are asked: who asks meanwhile is not served yet
         asking = await self._submitters()
         if trigger == _FREED and (self._served == asked_for_more or not by_schedd(asking)):

@@ -298,11 +298,15 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
-def submitters(ads: Iterable[ClassAd]) -> list[dict[str, Any]]:
-    """Submitter ads (one for each schedd) as one line a submitter, most jobs first: {name, running, idle, held}."""
+#: Of a submitter's ad.
+SUBMITTER_FIELDS: Final = ("Name", "RunningJobs", "IdleJobs", "HeldJobs")
+
+
+def submitters(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """SUBMITTER_FIELDS of submitter ads (one for each schedd) as one line a submitter, most jobs first: {name, running,
+    idle, held}."""
     found: dict[str, dict[str, Any]] = {}
-    for ad in ads:
-        row = plain(ad, ("Name", "RunningJobs", "IdleJobs", "HeldJobs"))
+    for row in rows:
         name = row.get("Name")
         if not isinstance(name, str):
             continue
@@ -363,24 +367,21 @@ def cycles(ad: ClassAd) -> list[dict[str, Any]]:
     return found
 
 
-def accounts(ads: Iterable[ClassAd]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Accounting ads as (groups, submitters), each with what its table shows."""
+#: Of an accounting ad: what tells of each, what of a group, and what of a submitter.
+ACCOUNT_FIELDS: Final = (
+    *("Name", "AccountingGroup", "Priority", "PriorityFactor", "ResourcesUsed", "WeightedResourcesUsed"),
+    *("WeightedAccumulatedUsage", "LastUsageTime", "NegotiatorName", "IsAccountingGroup"),
+    *("QuotaIsSet", "ConfigQuota", "EffectiveQuota", "SubtreeQuota", "Requested", "SurplusPolicy"),
+    "HierWeightedResourcesUsed",
+    *("Floor", "Ceiling", "SubmitterShare", "SubmitterLimit", "PriorityFactorUntil", "PriorityFactorAfter"),
+)
+
+
+def accounts(rows: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """ACCOUNT_FIELDS of accounting ads as (groups, submitters), each with what its table shows."""
     groups: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
-    common = ("Name", "AccountingGroup", "Priority", "PriorityFactor", "ResourcesUsed", "WeightedResourcesUsed")
-    more = ("WeightedAccumulatedUsage", "LastUsageTime", "NegotiatorName", "IsAccountingGroup")
-    of_group = (
-        "QuotaIsSet",
-        "ConfigQuota",
-        "EffectiveQuota",
-        "SubtreeQuota",
-        "Requested",
-        "SurplusPolicy",
-        "HierWeightedResourcesUsed",
-    )
-    of_one = ("Floor", "Ceiling", "SubmitterShare", "SubmitterLimit", "PriorityFactorUntil", "PriorityFactorAfter")
-    for ad in ads:
-        row = plain(ad, (*common, *more, *of_group, *of_one))
+    for row in rows:
         if not isinstance(row.get("Name"), str):
             continue
         factor = _number(row.get("PriorityFactor"))

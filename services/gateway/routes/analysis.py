@@ -10,9 +10,9 @@ from fastapi import Depends, FastAPI, Query
 
 from services.gateway.core.authorization import Identity
 from services.gateway.pool_client import PoolClient, Schedd
-from services.gateway.readable import checked, of_each
 from services.gateway.routes.context import Constraint, RouteContext, example
 from shared.bus.api import RemoteFailure
+from shared.daemon.readable_ads import checked, of_each
 from shared.messages.analysis import MOST_JOBS, Analysis, Analyze, JobInQuestion
 from shared.messages.queue import QueryJobs
 
@@ -98,7 +98,7 @@ async def _alike(
 
     async def look(schedd: Schedd, question: QueryJobs) -> None:
         async for page in pool.jobs(schedd, question):
-            for ad in of_each(page.ads, checked):
+            for ad in await of_each(page.ads, checked):
                 cluster, proc, kind, status = (ad.eval(key) for key in _KEYS)
                 for name in (f"{cluster}", f"{cluster}.{proc}"):
                     missing.pop(name, None)
@@ -133,7 +133,7 @@ async def _questions(pool: PoolClient, groups: Sequence[_Group]) -> list[tuple[_
             if ids:
                 async for page in pool.jobs(schedd, QueryJobs(ids=ids, limit=len(ids), history=history)):
                     for packed in page.ads:
-                        for ad in of_each([packed], checked):
+                        for ad in await of_each([packed], checked):
                             found[schedd.name, f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}", history] = packed
     return [
         (group, JobInQuestion(ad=found[key], schedd=group.schedd.inbox, also=group.count - 1))

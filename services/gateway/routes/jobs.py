@@ -14,7 +14,6 @@ from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
 from services.gateway.core.rerun import NotAgain, again
 from services.gateway.pool_client import JOB_TOTALS
-from services.gateway.readable import checked, of_each
 from services.gateway.routes.context import (
     ACTED,
     AD_STREAM,
@@ -43,6 +42,7 @@ from shared import tracing
 from shared.classad import ClassAd
 from shared.classad.ad import PRIVATE_OF_JOBS
 from shared.classad.expr import fold
+from shared.daemon.readable_ads import checked, of_each
 from shared.messages.queue import ActOnJobs, ImportJobs, JobPage, JobsImported, QueryJobs, SubmitJobs, Submitted
 from shared.users import same, whole
 
@@ -207,7 +207,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         where they lie; one whose files were spooled is to be submitted again."""
         found = await context.pool.schedd(schedd)
         question = QueryJobs(ids=[job_id], limit=1, history=True, user=identity.user, admin=identity.admin)
-        ads = [ad async for page in context.pool.jobs(found, question) for ad in of_each(page.ads, checked)]
+        ads = [ad async for page in context.pool.jobs(found, question) for ad in await of_each(page.ads, checked)]
         if not ads:
             raise HTTPException(404, f"there is no job {job_id} in the history of {found.name}")
         user = str(ads[0].eval("User"))

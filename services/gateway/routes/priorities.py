@@ -11,9 +11,9 @@ from starlette.responses import Response
 from services.gateway.auth.caller import note
 from services.gateway.core.authorization import Identity
 from services.gateway.core.fair_share import tree
-from services.gateway.readable import checked, of_each
 from services.gateway.routes.context import AD_STREAM, DONE, RouteContext, example
 from services.gateway.serialization import ad_response
+from shared.daemon.readable_ads import checked, of_each
 from shared.messages.base import Ack
 from shared.messages.negotiation import AccountsImported, ImportAccounts, ImportedAccount, SetPriority
 
@@ -121,7 +121,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     async def groups(negotiator: OneNegotiator = "") -> dict[str, Any]:
         """The tree of accounting groups: what each is owed and uses, in (weighted) slots, and who is in it. Quotas are
         those of the configuration, but for those that were set (`quota_is_set`)."""
-        ads = [ad async for page in accounting_ads(negotiator, [], 0.0) for ad in of_each(page, checked)]
+        ads = [ad async for page in accounting_ads(negotiator, [], 0.0) for ad in await of_each(page, checked)]
         return {"groups": tree(ads)}
 
     @app.post("/v1/priorities/{submitter:path}", responses=DONE, tags=["priorities"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -268,12 +268,24 @@ def slot_rows(at: float, counted: Iterable[tuple[Sequence[Any], int]]) -> list[R
     return rows
 
 
-def job_rows(at: float, submitters: Iterable[ClassAd]) -> list[Row]:
-    """Jobs by state, of all submitters' ads."""
-    counts = {"idle": 0.0, "running": 0.0, "held": 0.0}
-    for ad in submitters:
-        for label, attribute in (("idle", "IdleJobs"), ("running", "RunningJobs"), ("held", "HeldJobs")):
-            value = ad.eval(attribute)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                counts[label] += value
+#: Attributes of a submitter's ad with its jobs, by state.
+JOBS: Final = {"idle": "IdleJobs", "running": "RunningJobs", "held": "HeldJobs"}
+
+
+def jobs_of(ad: ClassAd) -> dict[str, float]:
+    """A submitter's jobs by state."""
+    values = {label: ad.eval(attribute) for label, attribute in JOBS.items()}
+    return {
+        label: value
+        for label, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def job_rows(at: float, submitters: Iterable[Mapping[str, float]]) -> list[Row]:
+    """Jobs by state, of all submitters."""
+    counts = dict.fromkeys(JOBS, 0.0)
+    for jobs in submitters:
+        for label, number in jobs.items():
+            counts[label] += number
     return [{"name": "jobs", "label": label, "at": at, "value": value} for label, value in counts.items()]

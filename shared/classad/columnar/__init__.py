@@ -11,7 +11,7 @@ from shared.classad.columnar.frame import Frame
 from shared.classad.columnar.matching import ColumnarExpr, Matching, compile_columnar
 from shared.classad.columnar.meter import Meter
 from shared.classad.columnar.probe import Probe
-from shared.classad.columnar.table import Table
+from shared.classad.columnar.table import Queued, Table
 from shared.classad.columnar.terms import OTHER_SIDE, ROW_SIDE, Conjunct
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Matching",
     "Meter",
     "Probe",
+    "Queued",
     "Table",
     "compile_columnar",
 ]

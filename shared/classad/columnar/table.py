@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, pairwise
 from typing import Any, Final, Protocol
@@ -47,6 +47,26 @@ class Stretch:
     shape: dict[str, Expr]
 
 
+@dataclass(slots=True)
+class Queued:
+    """What is put into a table at once. ads: None where one goes; picked: of whole ads, names of columns and their
+    cells; patched: the cells of ads of which only these changed."""
+
+    ads: dict[str, bytes | Source | None] = field(default_factory=dict)
+    picked: dict[str, tuple[tuple[str, ...], Sequence[Any]]] = field(default_factory=dict)
+    patched: dict[str, dict[str, Any]] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)  # of columns that are to be there
+
+    def __bool__(self) -> bool:
+        return bool(self.ads or self.names)
+
+    def drop(self, key: str) -> None:
+        """Nothing is to be done with this ad."""
+        self.ads.pop(key, None)
+        self.picked.pop(key, None)
+        self.patched.pop(key, None)
+
+
 class Source(Protocol):
     """An ad that somebody else keeps."""
 
@@ -55,7 +75,9 @@ class Source(Protocol):
 
 
 class Table:
-    """Ads by key. `put` and `remove` queue; `flush` carries out. Everything else sees the state of the last flush.
+    """Ads by key. `put`, `patch` and `remove` queue; `flush` carries out. Everything else sees the state of the last
+    flush. A large flush may be a thread's work: `take` what is queued, and have it carried out there (`carry_out`)
+    while others go on queueing here, and look at nothing else.
 
     Rows in which the attribute `leading` is true come last. `companions`: arrays of others, one item a row, that change
     places with the rows; they end with the next flush that adds or removes rows.
@@ -81,9 +103,8 @@ class Table:
         self._keys: list[str] = []
         self._ads: list[bytes | Source] = []
         self._rows: dict[str, int] = {}
-        self._queue: dict[str, bytes | Source | None] = {}
-        self._picked: dict[str, tuple[tuple[str, ...], Sequence[Any]]] = {}  # of queued ads, the cells of columns
-        self._patched: dict[str, dict[str, Any]] = {}  # of queued ads of which only these cells changed
+        self._queued = Queued()
+        self._taken = False  # what was queued is being carried out
         self._wanted: tuple[str, ...] = ()
         self._shapes: dict[
             str, NDArray[np.int32]
@@ -123,15 +144,16 @@ class Table:
         the source: whoever changes it puts it again. An ad's surroundings (`outer`, a
         chained parent) do not come along. `read`: the packed bytes, where somebody has read them already: that saves
         `flush` to do it."""
-        self._queue[key] = ad.pack() if isinstance(ad, ClassAd) else ad
-        self._patched.pop(key, None)
+        queued = self._queued
+        queued.ads[key] = ad.pack() if isinstance(ad, ClassAd) else ad
+        queued.patched.pop(key, None)
         if read is None:
-            self._picked.pop(key, None)
+            queued.picked.pop(key, None)
             return
-        if not self._keys and len(self._queue) < PREVIEW:
+        if not self._keys and not self._taken and len(queued.ads) < PREVIEW:
             self.want(sorted(self._wanted_by([read.get])))
         names = self._plain_names()
-        self._picked[key] = (names, read.cells(names))
+        queued.picked[key] = (names, read.cells(names))
         if not self.special and read.has_any(_SPECIAL):
             self.special = True
             self.meaning += 1
@@ -142,14 +164,15 @@ class Table:
         if not self.special and not _SPECIAL.isdisjoint(cells):
             self.special = True
             self.meaning += 1
-        if key not in self._queue:
-            self._patched[key] = dict(cells)
-        elif key in self._patched:
-            self._patched[key].update(cells)
-        elif key in self._picked:
-            names, read = self._picked[key]
-            self._picked[key] = names, [cells.get(name, cell) for name, cell in zip(names, read, strict=True)]
-        self._queue[key] = ad
+        queued = self._queued
+        if key not in queued.ads:
+            queued.patched[key] = dict(cells)
+        elif key in queued.patched:
+            queued.patched[key].update(cells)
+        elif key in queued.picked:
+            names, read = queued.picked[key]
+            queued.picked[key] = names, [cells.get(name, cell) for name, cell in zip(names, read, strict=True)]
+        queued.ads[key] = ad
 
     def fill(
         self,
@@ -161,7 +184,7 @@ class Table:
         special: bool,
     ) -> None:
         """Take over rows that were read before (see `keeping`), into a table that has none."""
-        if self._keys or self._queue:
+        if self._keys or self._queued:
             raise ValueError("the table has rows")
         wanted = [name for name in self.columns if name not in columns]
         self.codes = codes
@@ -209,9 +232,20 @@ class Table:
 
     def remove(self, key: str) -> None:
         """Queue the removal of an ad; nothing if there is none."""
-        self._queue[key] = None
-        self._picked.pop(key, None)
-        self._patched.pop(key, None)
+        self._queued.drop(key)
+        self._queued.ads[key] = None
+
+    def foresee(self, names: Iterable[str]) -> None:
+        """Have columns of these attributes (folded names) from the next flush on; in an empty table at once, so that
+        what is put is read only once."""
+        if self._keys or self._taken:
+            self._queued.names.update((name, None) for name in names if name not in self.columns)
+        else:
+            self.want(names)
+
+    def leaving(self) -> list[str]:
+        """The keys of rows that leave with what is queued."""
+        return [key for key, ad in self._queued.ads.items() if ad is None and key in self._rows]
 
     def flush(self) -> int:
         """Carry out what is queued and return how many rows changed.
@@ -220,9 +254,50 @@ class Table:
         flush carries out the rest. Some 20 us a changed row; rows added or removed, or policies changed, cost a copy of
         all columns besides.
         """
-        queue = self._queue
-        patched = self._patched
+        queued = self.take()
+        try:
+            return self.carry_out(queued)
+        except BaseException:
+            self.put_back(queued)
+            raise
+
+    def take(self) -> Queued:
+        """What is queued, which is queued no more: to be carried out before more is taken."""
+        queued, self._queued = self._queued, Queued()
+        self._taken = bool(queued)
+        return queued
+
+    def carry_out(self, queued: Queued) -> int:
+        """The same with what was taken, in any thread. Raises PackedError likewise: what is left is to be carried
+        out."""
+        try:
+            return self._carry_out(queued)
+        finally:
+            self._taken = False
+
+    def put_back(self, queued: Queued) -> None:
+        """What was taken could not be carried out: it is queued again, before what came since."""
+        later = self._queued
+        later.names = queued.names | later.names
+        for key, ad in queued.ads.items():
+            if key not in later.ads:
+                later.ads[key] = ad
+                for former, now in ((queued.picked, later.picked), (queued.patched, later.patched)):
+                    if key in former:
+                        now[key] = former[key]  # type: ignore[assignment]
+            elif key in later.patched:
+                if key in queued.patched:
+                    later.patched[key] = queued.patched[key] | later.patched[key]
+                else:
+                    del later.patched[key]  # all of it is read
+
+    def _carry_out(self, queued: Queued) -> int:
+        if queued.names:
+            self.want(queued.names)
+            queued.names.clear()
+        queue = queued.ads
         known = {key: ad for key, ad in queue.items() if ad is not None and key in self._rows}
+        patched = {key: cells for key, cells in queued.patched.items() if key in known}
         changed = {key: ad for key, ad in known.items() if key not in patched}
         added = {key: ad for key, ad in queue.items() if ad is not None and key not in self._rows}
         removed = [self._rows[key] for key, ad in queue.items() if ad is None and key in self._rows]
@@ -231,16 +306,13 @@ class Table:
             if added:
                 self.want(sorted(self._wanted_by(self._previewed(added.values()))))
             names = self._plain_names()
-            new = self._read_queued([*changed, *added], fresh, names) if fresh else {}
+            new = self._read_queued([*changed, *added], fresh, queued.picked, names) if fresh else {}
         except PackedError:
-            raise self._without_bad() from None
-        parts = self._cells_patched()
+            raise _without_bad(queued) from None
+        parts = self._cells_patched(patched)
         for key, ad in known.items():
             self._ads[self._rows[key]] = ad
         size = len(known) + len(added) + len(removed)
-        queue.clear()
-        self._picked.clear()
-        self._patched = {}
         if not size:
             return 0
         self.version += 1
@@ -274,10 +346,10 @@ class Table:
             self._forget_changes()
         return size
 
-    def _cells_patched(self) -> list[tuple[str, NDArray[np.intp], Column]]:
+    def _cells_patched(self, patched: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, NDArray[np.intp], Column]]:
         """What is queued as patches: columns, rows, and what is to be there."""
         found: dict[str, tuple[list[int], list[Any]]] = {}
-        for key, cells in self._patched.items():
+        for key, cells in patched.items():
             row = self._rows[key]
             for name, cell in cells.items():
                 if name in self.columns:
@@ -318,22 +390,6 @@ class Table:
         self._note_changes(written)
         return reshaped
 
-    def _without_bad(self) -> PackedError:
-        """Drop what can not be read from the queue and say what it was."""
-        bad: dict[str, PackedError] = {}
-        for key, packed in self._queue.items():
-            if packed is not None:
-                try:
-                    ClassAd.unpack(_packed(packed)).check()
-                except PackedError as fault:
-                    bad[key] = fault
-        for key in bad:
-            del self._queue[key]
-            self._picked.pop(key, None)
-            self._patched.pop(key, None)
-        key, first = next(iter(bad.items()))
-        return PackedError(f"{len(bad)} of the ads can not be read, the first is {key}: {first}")
-
     # Columns
 
     def want(self, names: Iterable[str]) -> None:
@@ -348,12 +404,16 @@ class Table:
             self._wanted = ()
 
     def _read_queued(
-        self, keys: Sequence[str], ads: Sequence[bytes | Source], names: tuple[str, ...]
+        self,
+        keys: Sequence[str],
+        ads: Sequence[bytes | Source],
+        picked: Mapping[str, tuple[tuple[str, ...], Sequence[Any]]],
+        names: tuple[str, ...],
     ) -> dict[str, Column]:
         rows: list[Sequence[Any]] = []
         for key, packed in zip(keys, ads, strict=True):
-            known, picked = self._picked.get(key, ((), ()))
-            rows.append(picked if known is names or known == names else self._picks(_packed(packed), names))
+            known, cells = picked.get(key, ((), ()))
+            rows.append(cells if known is names or known == names else self._picks(_packed(packed), names))
         columns = zip(*rows, strict=True) if rows else ([] for _ in names)
         return {name: Column.of(cells, self.codes) for name, cells in zip(names, columns, strict=True)}
 
@@ -541,6 +601,21 @@ def _packed(ad: bytes | Source) -> bytes:
         return ad.read()
     except ValueError as error:
         raise PackedError(str(error)) from error
+
+
+def _without_bad(queued: Queued) -> PackedError:
+    """Drop what can not be read from what is queued and say what it was."""
+    bad: dict[str, PackedError] = {}
+    for key, packed in queued.ads.items():
+        if packed is not None:
+            try:
+                ClassAd.unpack(_packed(packed)).check()
+            except PackedError as fault:
+                bad[key] = fault
+    for key in bad:
+        queued.drop(key)
+    key, first = next(iter(bad.items()))
+    return PackedError(f"{len(bad)} of the ads can not be read, the first is {key}: {first}")
 
 
 def _cell_of(table: Cells, name: str) -> Any:

@@ -234,8 +234,10 @@ def test_slots_in_the_order_of_their_numbers():
 
 def test_odd_ads_make_lines_all_the_same():
     odd = ClassAd({"Name": "x", "RunningJobs": "many", "Priority": parse_expr("1/0"), "PriorityFactor": 0})
-    assert dashboard_rows.submitters([odd, ClassAd({})]) == [{"name": "x", "running": 0, "idle": 0, "held": 0}]
-    groups, people = dashboard_rows.accounts([odd, ClassAd({"Name": 3})])
+    rows = [dashboard_rows.plain(ad, dashboard_rows.SUBMITTER_FIELDS) for ad in (odd, ClassAd({}))]
+    assert dashboard_rows.submitters(rows) == [{"name": "x", "running": 0, "idle": 0, "held": 0}]
+    rows = [dashboard_rows.plain(ad, dashboard_rows.ACCOUNT_FIELDS) for ad in (odd, ClassAd({"Name": 3}))]
+    groups, people = dashboard_rows.accounts(rows)
     assert groups == []
     assert people[0]["RealPriority"] == 0.0
     assert dashboard_rows.job(ClassAd({"JobStatus": 99}), "s")["Status"] == "Unknown"

@@ -4,6 +4,7 @@ changes; a schedd and a startd are scripts."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from engine.match.model import Preempted
+from engine.match.slot_table import Changes, SlotTable
 from services.negotiator.daemon import Negotiator
 from shared.bus.api import Exchange
 from shared.classad import ClassAd, parse_expr
@@ -389,6 +391,36 @@ async def test_only_whose_schedd_is_silent_failed(stage: Stage) -> None:
     stage.schedd.refuse_below = 2
     await stage.asked_again(daemon)
     assert daemon.statistics[0].submitters_failed == ["alice@pool"]
+
+
+async def test_the_slot_table_is_brought_up_to_date_in_a_thread(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that come cost a copy of all columns, which would hold the loop of a large pool's negotiator."""
+    threads: list[bool] = []
+    carry_out = SlotTable.carry_out
+
+    def noted(self: SlotTable, changes: Changes) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        carry_out(self, changes)
+
+    monkeypatch.setattr(SlotTable, "carry_out", noted)
+    daemon = await stage.leader()
+    await stage.offer(cpus=4)
+    await stage.want(1)
+    await stage.asked_again(daemon)
+    assert threads
+    assert not any(threads)
+
+
+async def test_a_machine_of_which_no_ad_can_be_read_is_logged_once_a_minute(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = await stage.leader()
+    with capture_logs() as lines:
+        for name in ("a", "b", "c"):
+            daemon._unreadable("Machine", "startd@odd", name, ValueError("odd"))
+        monkeypatch.setattr("services.negotiator.daemon.UNREADABLE_S", 0.0)
+        daemon._unreadable("Machine", "startd@odd", "a", ValueError("odd"))
+    assert [(line["ad"], line["before"]) for line in lines if line["event"] == "ad_unreadable"] == [("a", 0), ("a", 2)]
 
 
 async def test_a_slot_that_goes_to_and_fro_is_told_of(stage: Stage) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 
 from engine.match.model import CycleConfig, Matched, Request
 from engine.match.slot_table import SlotTable
 from shared.classad import ClassAd, parse_expr
 from shared.compression import AdCompressor, train_dictionary
-from shared.daemon.ad_rows import difference
+from shared.daemon.ad_rows import Patch, difference
 
 CONFIG = CycleConfig()
 NAME = "slot1@ep"
@@ -204,3 +207,59 @@ def test_ads_are_the_same_when_they_were_compressed() -> None:
     assert [f"slot1@ep{number:.0f}" for number in numbers] == list(table.table.keys)
     table.put("slot1@ep7", ads["slot1@ep7"])
     assert table.compact(150) == ["slot1@ep7"]
+
+
+def rows(table: SlotTable) -> dict[str, tuple[object, ...]]:
+    """By slot: what its row holds, and its place in the order of names."""
+    numbers = [np.nan_to_num(table.table.columns[name].number, nan=-1.0) for name in ("cpus", "loadavg")]
+    ranks = table.table.columns["rank"].tag
+    held = zip(*numbers, ranks, table.places(), strict=True)
+    return {name: tuple(cells) for name, cells in zip(table.table.keys, held, strict=True)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_comes_while_a_thread_is_at_work_on_the_table_is_taken_in_after_it(seed: int) -> None:
+    """And in the same way where that work failed."""
+    dice, late, at_once = random.Random(seed), SlotTable(), SlotTable()
+    taken = None
+    for _ in range(200):
+        name, kind = f"slot{dice.randrange(40)}@ep", dice.random()
+        one = ad(dice.randrange(1, 100), 10)
+        one["Name"] = name
+        one["Requirements"] = parse_expr("LoadAvg =!= 0.7")
+        if dice.random() < 0.3:
+            one["Rank"] = parse_expr(f"TARGET.Wish{dice.randrange(5)} + {dice.randrange(9)}")
+        load = Patch.of({"LoadAvg": dice.random()}) if dice.random() < 0.7 else Patch.of({}, ("LoadAvg",))
+        for table in (late, at_once):
+            if kind < 0.5:
+                table.put(name, one)
+            elif kind < 0.8:
+                table.patch(name, load)
+            else:
+                table.drop(name)
+        if taken is None and dice.random() < 0.2:
+            taken = late.take()
+        elif taken is not None and dice.random() < 0.2:
+            if dice.random() < 0.5:
+                late.carry_out(taken)
+                late.places()
+            else:
+                late.put_back(taken)
+            taken = None
+        if dice.random() < 0.2:
+            at_once.flush()
+    if taken is not None:
+        late.carry_out(taken)
+    late.flush()
+    at_once.flush()
+    assert rows(late) == rows(at_once)
+    assert sorted(late.table.keys) == sorted(late.ads)
+
+
+def test_a_slot_that_went_while_a_thread_was_at_work_is_not_offered() -> None:
+    table = SlotTable()
+    table.put(NAME, ad(8, 10))
+    table.flush()
+    table.drop(NAME)
+    slots = table.snapshot(CONFIG, {}, {}, flush=False).slots
+    assert slots.matching.table.table.companions[slots.OFFERED].tolist() == [False]
