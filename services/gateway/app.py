@@ -13,7 +13,6 @@ from fastapi import FastAPI, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -43,7 +42,7 @@ from services.gateway.routes import (
     tokens,
 )
 from services.gateway.routes.context import MAX_BODY, MAX_JSON, RouteContext
-from services.gateway.serialization import explain, problem, told
+from services.gateway.serialization import JsonAnswer, explain, problem, told
 from services.gateway.strict_route import StrictRoute
 from shared.errors import RoostError
 from shared.messages.base import describe
@@ -105,6 +104,7 @@ def build(context: RouteContext) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # describe_api has it
+        default_response_class=JsonAnswer,
     )
     app.router.route_class = StrictRoute
     app.state.turn = asyncio.Lock()  # of who writes a piece of a long answer
@@ -133,11 +133,11 @@ def build(context: RouteContext) -> FastAPI:
 
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RoostError)
-    async def on_roost_error(_: Request, error: RoostError) -> JSONResponse:
+    async def on_roost_error(_: Request, error: RoostError) -> JsonAnswer:
         return explain(error)
 
     @app.exception_handler(HTTPException)
-    async def on_http_error(_: Request, error: HTTPException) -> JSONResponse:
+    async def on_http_error(_: Request, error: HTTPException) -> JsonAnswer:
         code = _CODES.get(error.status_code, "error")
         retryable = error.status_code in (429, 502, 503)
         answer = problem(code, str(error.detail), retryable, status=error.status_code)
@@ -145,21 +145,21 @@ def _add_error_handlers(app: FastAPI) -> None:
         return answer
 
     @app.exception_handler(RequestValidationError)
-    async def on_bad_input(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def on_bad_input(_: Request, error: RequestValidationError) -> JsonAnswer:
         text = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
         return problem("bad-request", told(text), status=400)
 
     @app.exception_handler(ValidationError)
-    async def on_bad_message(_: Request, error: ValidationError) -> JSONResponse:
+    async def on_bad_message(_: Request, error: ValidationError) -> JsonAnswer:
         return problem("bad-request", told(describe(error)), status=400)
 
     @app.exception_handler(UnicodeEncodeError)
-    async def on_half_characters(_: Request, error: UnicodeEncodeError) -> JSONResponse:
+    async def on_half_characters(_: Request, error: UnicodeEncodeError) -> JsonAnswer:
         return problem("bad-request", f"a text has half a character at position {error.start}", status=400)
 
     @app.exception_handler(aiohttp.ClientError)
     @app.exception_handler(TimeoutError)
-    async def on_no_files(_: Request, error: Exception) -> JSONResponse:
+    async def on_no_files(_: Request, error: Exception) -> JsonAnswer:
         why = explained(error) or error or type(error).__name__
         reason = f"the schedd's file service does not answer: {why}"
         return problem("unavailable", reason, True, 503)

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgpack
 from fastapi import HTTPException, Request
@@ -43,18 +43,27 @@ _STATUS = {
 }
 
 
-def problem(code: str, message: str, retryable: bool = False, status: int | None = None) -> JSONResponse:
+class JsonAnswer(JSONResponse):
+    """An answer that tells bytes that are no UTF-8, which ads and logs of others may have: they are lone surrogates
+    here, and escapes in JSON, which reads as the same."""
+
+    def render(self, content: Any) -> bytes:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode("utf-8", "backslashreplace")
+
+
+def problem(code: str, message: str, retryable: bool = False, status: int | None = None) -> JsonAnswer:
     """The one shape of every error answer."""
     message = told(message, 10_000)
     refused(code, message)
-    return JSONResponse(
+    return JsonAnswer(
         {"error": {"code": code, "message": message, "retryable": retryable}},
         status_code=status or _STATUS.get(code, 500),
         headers={"Retry-After": "1"} if retryable else None,
     )
 
 
-def explain(error: Exception) -> JSONResponse:
+def explain(error: Exception) -> JsonAnswer:
     """An exception from below as an error answer."""
     if isinstance(error, RemoteFailure):
         # Only what is broken on the other side is a 5xx; any other refusal is an answer to what was asked.

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgpack
 from structlog.testing import capture_logs
 
-from services.gateway.serialization import _piece
+from services.gateway.serialization import JsonAnswer, _piece
 from shared.classad import ClassAd
 from shared.cooperative import SLICE_S
 from shared.daemon.readable_ads import checked, of_each
@@ -66,6 +66,7 @@ def test_a_listing_leaves_them_out_too():
 def test_a_listing_tells_of_bytes_that_are_no_text():
     odd = ClassAd({"Name": "a\udc82\\\udc82"})
     assert json.loads(_piece(iter([odd.pack()]), b"")) == {"Name": odd["Name"]}
+    assert json.loads(JsonAnswer([odd["Name"], "é"]).body) == [odd["Name"], "é"]
 
 
 def test_ads_of_others_are_read_in_this_one_way():
