@@ -25,6 +25,7 @@ from services.gateway.sorted_jobs import JobSorter
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.classad.unparse import quote_string
+from shared.cooperative import in_turns
 from shared.daemon.clock import Clock
 from shared.daemon.readable_ads import checked, of_each
 from shared.errors import RoostError
@@ -179,9 +180,10 @@ class Dashboard(SharesAnswers):
         """All machines, as core.machine_map.MachineMap tells them."""
         found = MachineMap()
         async for sheet, ads in self._pool.ad_sheets("Machine", "", machine_map.FIELDS):
-            found.add(zip(*(sheet.cells(name.lower()) for name in machine_map.FIELDS), strict=True))
+            cells = (sheet.cells(name.lower()) for name in machine_map.FIELDS)
+            await in_turns(found.add(zip(*cells, strict=True)))
             rows = await of_each(ads, partial(dashboard_rows.plain, names=machine_map.FIELDS))
-            found.add([row.get(name) for name in machine_map.FIELDS] for row in rows)
+            await in_turns(found.add([row.get(name) for name in machine_map.FIELDS] for row in rows))
         return await asyncio.to_thread(found.told, self._clock.now())
 
     @shared()

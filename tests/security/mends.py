@@ -523,6 +523,22 @@ MENDS: tuple[Mend, ...] = (
         "tests/unit/daemon/test_ad_bounds.py::test_a_daemon_has_so_many_ads_of_a_type_however_it_tells_of_them",
     ),
     _row(
+        "turns-between-ads",
+        "a page of others' ads holds no loop",
+        "shared/daemon/readable_ads.py",
+        "        await turn.yield_if_due()\n",
+        "",
+        "tests/unit/daemon/test_readable_ads.py::test_others_have_their_turn_between_ads",
+    ),
+    _row(
+        "slot-table-in-a-thread",
+        "no ads hold a negotiator's loop while its slot table takes them in",
+        "services/negotiator/cycle_runner.py",
+        "await asyncio.to_thread(self.table.carry_out, changes)",
+        "self.table.carry_out(changes)",
+        "tests/unit/negotiator/test_cycle_runner.py::test_the_slot_table_is_brought_up_to_date_in_a_thread",
+    ),
+    _row(
         "callers-gone",
         "nobody works for an HTTP client that has gone",
         "shared/bus/memory.py",

@@ -7,11 +7,12 @@ import pytest
 from services.gateway.core import machine_map
 from services.gateway.core.machine_map import FIELDS, MachineMap
 from shared.classad import ClassAd
+from shared.cooperative import at_once
 
 
 def told(*slots):
     found = MachineMap()
-    found.add([slot.get(name) for name in FIELDS] for slot in slots)
+    at_once(found.add([slot.get(name) for name in FIELDS] for slot in slots))
     return json.loads(found.told(1000.0))
 
 
