@@ -21,7 +21,7 @@ from engine.match.concurrency_limits import NO_LIMIT, LimitConfig
 from engine.match.model import CycleConfig
 from engine.match.significant_attributes import SignificantAttributes, policies
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
-from shared.classad.expr import Elvis, Literal
+from shared.classad.expr import Literal
 from shared.config import Config
 from shared.config.evaluate import number
 from shared.config.knobs import KNOBS, CommonSettings, NegotiatorSettings
@@ -69,23 +69,13 @@ def read_policy(config: Config, monotonic: Callable[[], float], groups: GroupCon
     )
 
 
-#: The rank of what nothing is known of: the least number of single precision, by which HTCondor ranks.
-_LAST: Final = Literal(-3.4028234663852886e38)
-
-
-def ranking(expr: Expr) -> Expr:
-    """An expression of the configuration that ranks slots: where it is undefined, a slot comes after all others. A
-    job's own Rank counts 0 there."""
-    return expr if isinstance(expr, Literal) else Elvis(expr, _LAST)
-
-
 def cycle_config(
     settings: NegotiatorSettings, groups: GroupConfig | None = None, monotonic: Callable[[], float] | None = None
 ) -> CycleConfig:
     trim = evaluate(settings.negotiator_trim_shutdown_threshold)
     return CycleConfig(
         preemption_requirements=settings.preemption_requirements,
-        preemption_rank=ranking(settings.preemption_rank),
+        preemption_rank=settings.preemption_rank,
         preemption_requirements_stable=settings.preemption_requirements_stable,
         preemption_rank_stable=settings.preemption_rank_stable,
         force_slot_weight=settings.force_negotiator_slot_weight,
@@ -104,8 +94,8 @@ def cycle_config(
         monotonic=monotonic,
         groups=groups,
         limits=limit_config(settings),
-        pre_job_rank=ranking(settings.negotiator_pre_job_rank),
-        post_job_rank=ranking(settings.negotiator_post_job_rank),
+        pre_job_rank=settings.negotiator_pre_job_rank,
+        post_job_rank=settings.negotiator_post_job_rank,
         slot_constraint=settings.negotiator_slot_constraint,
         poolsize_constraint=settings.negotiator_slot_poolsize_constraint or settings.group_dynamic_mach_constraint,
         use_slot_weights=settings.negotiator_use_slot_weights,

@@ -32,11 +32,13 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A sort key: what is evaluated, on which side, and its values now, by row. No expression: it does not change."""
+    """A sort key: what is evaluated, on which side, and its values now, by row. No expression: it does not change.
+    nothing: its value where that is no number."""
 
     now: Floats
     expr: Expr | None = None
     side: int = ROW_SIDE
+    nothing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,8 @@ class _Values(Iterable[Floats]):
     def _value(self, key: Key) -> Floats:
         if key.expr is None or not self._matching.is_live(key.expr, self._job, key.side):
             return key.now[self._lines]
-        return self._probe.numbers(key.expr, self._job, key.side)[0]
+        values, valid = self._probe.numbers(key.expr, self._job, key.side)
+        return np.where(valid, values, key.nothing)
 
 
 def _directions(values: Iterable[Floats], at: RowNumbers, good: Bools) -> tuple[bool, bool]:

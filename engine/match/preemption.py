@@ -10,6 +10,7 @@ cpus, memory and disk are added (PRE-13), as the manual says.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ class Preemption:
     def of(cls, arrays: SlotArrays, config: CycleConfig, users: Users, eups: list[float]) -> Preemption:
         """Takes what is spared out of `arrays.held`."""
         matching = arrays.matching
-        current_rank = matching.values(_CURRENT_RANK)
+        current_rank = matching.values(_CURRENT_RANK, nothing=math.nan)
         choosy = bool(np.any(arrays.held & ~_is_content(arrays, current_rank)))
         spared = [("idle", matching.mask(_IDLE) & arrays.claimed)]  # NEG-19
         if not config.consider_early_preemption:
@@ -180,7 +181,7 @@ def _is_content(arrays: SlotArrays, current_rank: Floats) -> Bools:
     arrays.frame.want(("rank",))
     rank = arrays.frame.columns["rank"]
     number = np.isin(rank.tag, (INT, REAL))
-    content: Bools = (number | (rank.tag == ABSENT)) & (np.where(number, rank.number, 0.0) <= current_rank)
+    content: Bools = (number | (rank.tag == ABSENT)) & ~(np.where(number, rank.number, math.nan) > current_rank)
     return content
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
@@ -37,8 +38,11 @@ from engine.match.slot_arrays import (
     parts_cost,
 )
 from engine.match.sort_orders import SortOrders, best
-from shared.classad import ClassAd
-from shared.classad.columnar import OTHER_SIDE
+from shared.classad import ClassAd, Expr
+from shared.classad.columnar import OTHER_SIDE, Matching
+
+#: A rank of the configuration that is no number: the least one of single precision, by which HTCondor ranks.
+_LAST: Final = -3.4028234663852886e38
 
 
 class SlotFinder:
@@ -267,19 +271,20 @@ class SlotFinder:
         matching, config = self.arrays.matching, self.config
         keys = []
         if config.pre_job_rank is not None:
-            keys.append(Key(matching.values(config.pre_job_rank, ad), config.pre_job_rank))
+            keys.append(_configured(matching, config.pre_job_rank, ad))
         if ad.find("rank") is not None:
             rank = ad.lookup("Rank")
             assert rank is not None
             keys.append(Key(matching.job_rank(ad), rank, OTHER_SIDE))
         if config.post_job_rank is not None:
-            keys.append(Key(matching.values(config.post_job_rank, ad), config.post_job_rank))
+            keys.append(_configured(matching, config.post_job_rank, ad))
         if not self.arrays.resources:  # else it may be another when a machine is used
             keys = [key for key in keys if not self._is_flat(key.now)]
         if level is not None:
             keys.append(Key(level))
             if config.preemption_rank is not None:
-                keys.append(Key(np.where(level < FREE, matching.values(config.preemption_rank, ad), 0.0)))
+                ranks = matching.values(config.preemption_rank, ad, nothing=_LAST)
+                keys.append(Key(np.where(level < FREE, ranks, 0.0)))
         return keys
 
     def _is_flat(self, values: Floats) -> bool:
@@ -288,3 +293,8 @@ class SlotFinder:
         if known is None or known[0] is not values:
             known = self._flat[id(values)] = (values, not len(values) or bool(values.min() == values.max()))
         return known[1]
+
+
+def _configured(matching: Matching, expr: Expr, job: ClassAd) -> Key:
+    """A rank of the configuration: a slot of which it is no number comes after all others."""
+    return Key(matching.values(expr, job, nothing=_LAST), expr, nothing=_LAST)

@@ -220,6 +220,7 @@ _MASKS: Final = (
     # What 028 repeats of its event.
     (r"^(Cluster|Disk|DiskUsage|CpusUsage|Memory|MemoryUsage|TimeExecuteUsage|TimeSlotBusyUsage) = .*", r"\1 = N"),
     (r"^((?:Total)?(?:Sent|Received)Bytes|EventTime) = .*", r"\1 = N"),
+    (r"^CpusUsage = N\n", ""),  # the reference has none of a run that took no whole second
     (r"^(\w+) = \[.*\]$", r"\1 = AD"),
     (r'(CondorScratchDir = )".*"', r"\1DIR"),
     (r"^(\t(?:Disk|Memory|Cpus) = )\S+", r"\1N"),
@@ -239,6 +240,7 @@ def masked(event: str) -> str:
 
 _ITEMS: Final = "036 of a queue without items tells of none in the reference, and here of as many as jobs"
 _CODE: Final = "021 of output that is missing has the code of the hold here, and 13 in the reference"
+_FINISHED: Final = "whether output that is missing was transferred (040) is told by the reference as it falls"
 _BEGAN: Final = "a program that can not be started has not begun here"
 
 
@@ -250,6 +252,8 @@ def known(case: Case, question: str, mine: Any, theirs: Any) -> str:
     if mine == [event.replace("Code 13", "Code 12") if event.startswith("021") else event for event in theirs]:
         return _CODE
     job = case["jobs"][int(question.split()[0])]
+    if job["kind"] == "no_output" and mine == [*theirs, "040 Finished transferring output files\n"]:
+        return _FINISHED
     without = [event for event in theirs if not event.startswith("001")]
     return _BEGAN if job["kind"] == "no_interpreter" and mine == without else ""
 

@@ -297,7 +297,7 @@ class JobUpdates:
         """An event in a log, and after it what the log tells of the job besides. also: names of attributes."""
         text = job_log.written(event, form)
         names = [name for name in also if fold(name) not in self.settings.rights.private]
-        if not names:
+        if not names or event.number == job_log.JobEventType.REMOTE_ERROR:  # HTCondor's tells nothing after it either
             return text
         chosen = {name: value for name in names if isinstance(value := ad.eval(name), bool | int | float | str)}
         return text + job_log.written(job_log.job_ad_information(event, chosen), form)

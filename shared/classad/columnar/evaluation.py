@@ -66,7 +66,7 @@ class Evaluation:
         return evaluate(term.expr, row, None if ad is NOBODY else ad, self.now)
 
 
-def as_rank(value: Value) -> float:
-    """0.0 for what is no number."""
-    number = float(value) if isinstance(value, bool | int | float) else 0.0
-    return 0.0 if math.isnan(number) else number
+def as_rank(value: Value, nothing: float = 0.0) -> float:
+    """A value as a rank; `nothing` for what is no number (or NaN)."""
+    number = float(value) if isinstance(value, bool | int | float) else nothing
+    return nothing if math.isnan(number) else number

@@ -17,6 +17,7 @@ RequestMemory and Owner only cost as much as their different values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -286,8 +287,8 @@ class Matching:
         return self._values(ad.rank, ad)
 
     def row_rank(self, job: ClassAd) -> Floats:
-        """(rows,) float64: each row's Rank of the job; 0.0 where it is no number."""
-        return self._values(self._plans.root(_RANK, ROW_SIDE, "rank"), self._met(job))
+        """(rows,) float64: each row's Rank of the job; NaN where it is no number."""
+        return self._values(self._plans.root(_RANK, ROW_SIDE, "rank", math.nan), self._met(job))
 
     def mask(self, expr: Expr, other: ClassAd | None = None, side: int = ROW_SIDE) -> Mask:
         """(rows,) bool: where an expression is true, or a number that is not zero.
@@ -298,9 +299,9 @@ class Matching:
         ad, term = self._met(other, side), self._plans.root(expr, side)
         return self._settled(lambda: self._conjunction(term, ad))
 
-    def values(self, expr: Expr, other: ClassAd | None = None, side: int = ROW_SIDE) -> Floats:
-        """(rows,) float64: the value of an expression as a rank; 0.0 where it is no number (or NaN)."""
-        return self._values(self._plans.root(expr, side), self._met(other, side))
+    def values(self, expr: Expr, other: ClassAd | None = None, side: int = ROW_SIDE, nothing: float = 0.0) -> Floats:
+        """(rows,) float64: the value of an expression as a rank; `nothing` where it is no number (or NaN)."""
+        return self._values(self._plans.root(expr, side, nothing=nothing), self._met(other, side))
 
     def _values(self, term: Term, ad: OtherAd) -> Floats:
         known = self._known_of(ad, id(term))
@@ -470,13 +471,13 @@ class Matching:
         plan = self._plans.node(term, needs, ad, shape)
         table, evaluation = self.table, self._evaluation
         run = Run(table.columns, table.codes, start, stop, evaluation.now, evaluation.patience)
-        work = (lambda: run.numbers(plan)) if numbers else (lambda: run.true(plan))
+        work = (lambda: run.numbers(plan, term.nothing)) if numbers else (lambda: run.true(plan))
         found: Array | None = evaluation.of_rows(table.keys, start, stop, work)
-        return np.zeros(stop - start, np.float64 if numbers else np.bool_) if found is None else found
+        return _nothing(term, numbers, stop - start) if found is None else found
 
     def _by_rows(self, term: Term, ad: OtherAd, numbers: bool, start: int, stop: int, asked: Mask) -> Array:
         """By the evaluator: once for each distinct tuple of what the term, a root, can read, where `asked` is true."""
-        result: Array = np.zeros(stop - start, np.float64 if numbers else np.bool_)
+        result = _nothing(term, numbers, stop - start)
         rows = np.flatnonzero(asked)
         meter = self.meter
         if meter is not None and not meter.idle:
@@ -503,9 +504,9 @@ class Matching:
 
         def work() -> float | bool:
             value = self._evaluation.value(term, ad, self.table.ad(row))
-            return as_rank(value) if numbers else is_true(value)
+            return as_rank(value, term.nothing) if numbers else is_true(value)
 
-        return self._evaluation.of_row(self.table.keys[row], work, 0.0 if numbers else False)
+        return self._evaluation.of_row(self.table.keys[row], work, term.nothing if numbers else False)
 
     def _probe(self, rows: NDArray[np.intp]) -> Probe:
         """Of rows that changed: results that changed in the same rows share it."""
@@ -513,6 +514,11 @@ class Matching:
         if known is None:
             known = self._changed[id(rows)] = self.probe(rows, {})
         return known
+
+
+def _nothing(term: Term, numbers: bool, size: int) -> Array:
+    """The answer of rows for which there is none: no match, or what is no number."""
+    return np.full(size, term.nothing) if numbers else np.zeros(size, np.bool_)
 
 
 class ColumnarExpr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -63,7 +64,7 @@ class Plans:
     def __init__(self, table: Table | Frame, numbers: Numbers) -> None:
         self.table: Final = table
         self._numbers = numbers
-        self._roots: dict[tuple[int, int, str | None], Term] = {}
+        self._roots: dict[tuple[int, int, str | None, float | None], Term] = {}
         self._inner: dict[tuple[int, int, Marks, int], Term] = {}
         self._attributes: dict[str, Term] = {}
         self._splits: dict[tuple[int, int], Plan] = {}
@@ -82,11 +83,11 @@ class Plans:
             self._needs.clear()
             self._nodes.clear()
 
-    def root(self, expr: Expr, side: int, attribute: str | None = None) -> Term:
-        key = (self._numbers.of_expr(expr), side, attribute)
+    def root(self, expr: Expr, side: int, attribute: str | None = None, nothing: float = 0.0) -> Term:
+        key = (self._numbers.of_expr(expr), side, attribute, None if math.isnan(nothing) else nothing)
         known = self._roots.get(key)
         if known is None:
-            known = self._roots[key] = Term(expr, side, attribute=attribute)
+            known = self._roots[key] = Term(expr, side, attribute=attribute, nothing=nothing)
         return known
 
     def root_of(self, key: str) -> Term:

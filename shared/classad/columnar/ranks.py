@@ -118,7 +118,7 @@ class Ranks:
                 return None
             number = made.column.number
             return self._results.keep(
-                (made.serial, "number"), lambda: np.where(np.isnan(number), 0.0, number), (), made.lasting
+                (made.serial, id(term)), lambda: np.where(np.isnan(number), term.nothing, number), (), made.lasting
             )
         found = self._found(term, ad)
         if found is None:
@@ -130,7 +130,7 @@ class Ranks:
             table = self._table
             now, patience = self._evaluation.now, self._evaluation.patience
             run = Run(Over(columns, table.columns), table.codes, 0, len(table), now, patience)
-            return run.numbers(plan)
+            return run.numbers(plan, term.nothing)
 
         needs = plans.need(term, ad)
         key = (id(term), *serials, plans.epoch_of(term, ad), *map(ad.digest, outer.names))

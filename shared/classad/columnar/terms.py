@@ -35,13 +35,15 @@ Marks: TypeAlias = "frozenset[tuple[int, str]]"
 @dataclass(frozen=True, slots=True, eq=False)
 class Term:
     """An expression to evaluate over rows: where it stands, and inside which attributes (see Planner.plan). A term with
-    an `attribute` is that attribute of each row itself; its expr is the name."""
+    an `attribute` is that attribute of each row itself; its expr is the name. As a rank it is `nothing` where its value
+    is no number (or NaN)."""
 
     expr: Expr
     side: int
     marks: Marks = frozenset()
     depth: int = 0
     attribute: str | None = None
+    nothing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -94,12 +94,12 @@ class Run:
             mask = self._true(node)
         return np.zeros(self._size, dtype=np.bool_) if mask is None else mask
 
-    def numbers(self, node: Node) -> NDArray[np.float64]:
-        """(rows,) float64: the value as a rank, 0.0 where it is no number (NaN included). Raises Unplannable."""
+    def numbers(self, node: Node, nothing: float = 0.0) -> NDArray[np.float64]:
+        """(rows,) float64: the value as a rank, `nothing` where it is no number (NaN included). Raises Unplannable."""
         with np.errstate(all="ignore"):
             vector = self._value(node)
         number = np.asarray(vector.number, dtype=np.float64)
-        number = np.where(np.isnan(number), 0.0, number)
+        number = np.where(np.isnan(number), nothing, number)
         return np.broadcast_to(number, (self._size,)).copy() if number.ndim == 0 else number
 
     def vector(self, node: Node) -> Vector:

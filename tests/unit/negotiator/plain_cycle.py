@@ -33,6 +33,8 @@ from shared.job_limits import Wanted, depends_on_slot, text_of, wanted
 from tests.unit.negotiator.outcomes import Key, Outcome, gifts_of
 from tests.unit.negotiator.plain_slots import PlainSlot, is_full, is_part_of, natural, number, weight_of, without_part
 
+#: The rank of what is no number, of the configuration's ranks.
+_LAST = -3.4028234663852886e38
 #: Weights that differ by less are equal: sums of tenths miss whole numbers by as much.
 NEARLY = 1e-9
 #: Reasons for a claim, best first (NEG-21).
@@ -417,7 +419,7 @@ class _Cycle:
         return _Offer(slot, reason, charge, after, victims, key)
 
     def _rank(self, expr: Expr | None, slot: ClassAd, job: ClassAd) -> float:
-        return 0.0 if expr is None else number(evaluate(expr, slot, job, self.now))
+        return 0.0 if expr is None else number(evaluate(expr, slot, job, self.now), _LAST)
 
     def _preemption(self, slot: PlainSlot, seen: ClassAd, job: ClassAd, submitter: str) -> str:
         """Why a slot in use may be taken as it is (PRE-08, PRE-15); empty: it may not."""
@@ -433,10 +435,11 @@ class _Cycle:
         config = self.config
         if not config.consider_preemption or seen.eval("Activity") == "Idle" or not slot.user:  # NEG-05, NEG-19
             return ""
-        rank, current = number(seen.eval("Rank", job, self.now)), number(seen.eval("CurrentRank", now=self.now))
+        rank = number(seen.eval("Rank", job, self.now), math.nan)
+        current = number(seen.eval("CurrentRank", now=self.now), math.nan)
         if rank > current:
             return RANK_PREEMPTION
-        if rank < current or slot.user == submitter or self._eup(slot.user) <= self._eup(submitter):
+        if rank != current or slot.user == submitter or self._eup(slot.user) <= self._eup(submitter):
             return ""
         requirements = config.preemption_requirements
         allowed = requirements is not None and evaluate(requirements, seen, job, self.now) is True  # PRE-03

@@ -39,11 +39,11 @@ def natural(name: str) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
-def number(value: object) -> float:
-    """A rank: what is no number counts 0 (CLA-25)."""
+def number(value: object, nothing: float = 0.0) -> float:
+    """A rank: what is no number counts `nothing` (CLA-25)."""
     if isinstance(value, bool | int | float) and not math.isnan(value):
         return float(value)
-    return 0.0
+    return nothing
 
 
 def weight_of(ad: ClassAd, config: CycleConfig, now: float) -> float:

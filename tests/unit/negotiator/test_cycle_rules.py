@@ -508,6 +508,59 @@ def test_whom_the_rank_of_preemption_does_not_know_is_preempted_last() -> None:
     assert names(negotiate(pool.snapshot(config), config, NOW)) == ["s2"]
 
 
+#: What an expression may be in place of a number, and two that are as good as numbers; none of them a number's text.
+ODD = ('"text"', '"7"', "error", "undefined", "{1}", "[a = 1]", "true", "false", "-5", "3")
+
+
+@spec("NEG-25", "PRE-07")
+@pytest.mark.parametrize("knob", ["PRE", "POST", "PREEMPTION"])
+def test_ranks_that_are_no_numbers_are_where_htcondor_puts_them(knob: str) -> None:
+    """After all numbers, as HTCondor 23.9.6's negotiator has them, asked live; equals by name. A job's Rank is 0."""
+    knobs = {"PRE": "NEGOTIATOR_PRE_JOB_RANK", "POST": "NEGOTIATOR_POST_JOB_RANK", "PREEMPTION": "PREEMPTION_RANK"}
+    config = policy(
+        **{"NEGOTIATOR_PRE_JOB_RANK": "0", "NEGOTIATOR_POST_JOB_RANK": "0", knobs[knob]: "MY.Odd"},
+        PREEMPTION_REQUIREMENTS="true",
+    )
+    made = used if knob == "PREEMPTION" else lambda name, user, **more: slot(name, **more)
+    offered = [made(f"s{n}@m", "b", Odd=text) for n, text in enumerate(ODD)]
+    users = {"a": {"priority": 1.0, "factor": 1.0}, "b": {"priority": 9.0, "factor": 1.0}}
+    last = ["s9", "s6", "s7", "s8", "s0", "s1", "s2", "s3", "s4", "s5"]
+    pool = Pool(offered, [jobs("a", len(ODD))], users, {}, {}, {})
+    assert names(negotiate(pool.snapshot(config.cycle), config.cycle, NOW)) == last
+    if knob == "PRE":
+        plain = policy(NEGOTIATOR_PRE_JOB_RANK="0", NEGOTIATOR_POST_JOB_RANK="0").cycle
+        pool = Pool(offered, [jobs("a", len(ODD), Rank="TARGET.Odd")], users, {}, {}, {})
+        nothing = ["s0", "s1", "s2", "s3", "s4", "s5", "s7"]
+        assert names(negotiate(pool.snapshot(plain), plain, NOW)) == ["s9", "s6", *nothing, "s8"]
+
+
+@spec("PRE-01", "PRE-02")
+@pytest.mark.parametrize(
+    ("rank", "current", "by_rank", "by_priority"),
+    [
+        ('"text"', "-1.0", 0, 0),
+        ("error", "0.0", 0, 0),
+        ("undefined", "-1.0", 0, 0),
+        ("{1}", "-1.0", 0, 0),
+        ("1.0", '"text"', 0, 0),
+        ("1.0", "error", 0, 0),
+        ("1.0", "undefined", 0, 0),
+        ("true", "0.0", 1, 1),
+        ("true", "1.0", 0, 1),
+        ("1.0", "false", 1, 1),
+        ("2.0", "true", 1, 1),
+        ("1.0", "true", 0, 1),
+        ("0.0", "0.0", 0, 1),
+    ],
+)
+def test_a_machines_rank_that_is_no_number_neither_takes_nor_gives(rank, current, by_rank, by_priority) -> None:
+    """As HTCondor 23.9.6's negotiator decided, asked live."""
+    offered = [used("s@m", "b", Rank=rank, CurrentRank=current)]
+    for requirements, expected in (("false", by_rank), ("RemoteUserPrio > SubmitterUserPrio", by_priority)):
+        decided = decide(offered, [jobs("a", 1)], {"a": 1.0, "b": 9.0}, preemption_requirements=requirements)
+        assert given(decided) == expected
+
+
 # --- preemption
 
 

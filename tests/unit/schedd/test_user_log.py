@@ -329,3 +329,14 @@ async def test_a_job_that_is_ordered_off_its_machine_leaves_it_before_it_is_held
             assert (evicted["Checkpointed"], evicted["TerminatedAndRequeued"]) == (False, False)
             assert (evicted["RunRemoteUsage"], evicted["SentBytes"]) == ("Usr 0 01:01:01, Sys 0 00:00:00", 7.0)
             assert (evicted["RequestCpus"], evicted["Cpus"]) == (1, 1)
+
+
+async def test_what_a_job_wants_told_besides_is_not_told_of_its_machines_error(tmp_path):
+    """After every other event, as HTCondor 23.9.6's logs have it."""
+    log = tmp_path / "log"
+    async with Pool(tmp_path / "pool") as pool:
+        run = await pool.run_one(ad=job_ad(UserLog=str(log), JobAdInformationAttrs="JobPrio"))
+        await pool.startd.finish(run, exit=JobExit(reason="hold", message="no such file", hold_code=13))
+        await eventually(lambda: "012 (" in log.read_text() and log.read_text().endswith("...\n"), what="the hold")
+        kinds = re.findall(r"^(\d{3}) \(", log.read_text(), re.M)
+    assert kinds == ["000", "028", "021", "004", "028", "012", "028"]
