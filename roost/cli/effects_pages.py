@@ -10,7 +10,7 @@ from typing import Final
 from roost.cli import effects as tools
 from roost.cli.condor_names import INSTEAD, NAMES
 from roost.submit import effects as commands
-from shared.effects import Answer, cell, job_attributes, machine_attributes, table
+from shared.effects import Answer, cell, daemon_attributes, job_attributes, machine_attributes, table
 
 _WHY: Final = "why, and what there is in its place"
 _PART: Final = "what goes by it"
@@ -41,7 +41,11 @@ def submit_page() -> str:
 
 
 def attributes_page() -> str:
-    """Attributes of jobs and of slots, in Markdown."""
+    """Attributes of jobs, of slots and of daemons, in Markdown."""
+    daemons = "".join(
+        f"\n### {my_type}\n\n{table(answers, 'attribute', _WHY)}"
+        for my_type, answers in daemon_attributes.NEVER.items()
+    )
     return (
         "# What becomes of HTCondor's attributes\n\n"
         "Every attribute of jobs and of machines that the manual of HTCondor 23.9 has, and that stands in none of\n"
@@ -56,6 +60,9 @@ def attributes_page() -> str:
         "submit` tells of `requirements` and `rank` that read one, `roost analyze` of jobs that wait for one.\n\n"
         f"{table(machine_attributes.NEVER, 'attribute', _WHY)}\nThese are there in part:\n\n"
         f"{table(machine_attributes.PART, 'attribute', 'what is there')}"
+        "\n## Of daemons\n\nThe ads of a schedd, a collector and a negotiator of HTCondor 23.9.6 were recorded while\n"
+        "two jobs ran. Of their attributes those of daemons here lack these. There is one ad for each slot,\n"
+        f"and none for a startd as a whole.\n{daemons}"
     )
 
 

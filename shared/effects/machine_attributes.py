@@ -12,6 +12,11 @@ from shared.effects import Answer
 
 #: No slot has these.
 NEVER: Final = (
+    Answer(
+        "what is in use is told by each slot: Cpus, Memory, Disk, GPUs, and TotalSlotCpus and so on",
+        "ExcessBackfillCpus ExcessBackfillDisk ExcessBackfillGPUs ExcessBackfillMemory TotalBackfillInUseCpus "
+        "TotalBackfillInUseDisk TotalBackfillInUseMemory TotalInUseCpus TotalInUseDisk TotalInUseGPUs TotalInUseMemory",
+    ),
     Answer("every execution point says in its log how far it confines jobs", "CgroupEnforced"),
     Answer(
         "machines do not find out which cloud they are in; an administrator may say it by STARTD_ATTRS",
@@ -57,7 +62,7 @@ NEVER: Final = (
     Answer("DaemonStartTime tells since when it runs; `roost config-val` what it goes by", "DaemonLastReconfigTime"),
     Answer("LoadAvg and CondorLoadAvg tell the load; policies may have a macro CpuBusy", "CpuBusy"),
     Answer("a job's directory is in the log of its job (001), and in its environment", "CondorScratchDir"),
-    Answer("UpdatesTotal and UpdatesLost tell how many ads came", "UpdatesHistory"),
+    Answer("UpdatesTotal and UpdatesLost tell how many ads came", "UpdatesHistory UpdatesSequenced"),
     Answer("every execution point does", "HasStartDaemonAd HasTransferInputRemaps"),
     Answer("every startd is an execution point of its own", "IsLocalStartd"),
     Answer("a claim ends by CLAIM_WORKLIFE, which no ad tells", "ClaimEndTime MaxClaimTime"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,21 @@ from prometheus_client import generate_latest
 
 from roost.cli.condor_names import NAMES
 from roost.cli.main import main
-from shared.classad import ClassAd, unparse_old
+from shared.classad import UNDEFINED, ClassAd, unparse_old
+from shared.effects import by_name, daemon_attributes, machine_attributes
 from tests.integration.inside import InsidePool
 from tests.spec import spec
 from tests.waiting import wait_until
 
-FACTS = json.loads((Path(__file__).parents[1] / "data" / "reference_metrics" / "attributes.json").read_text())
+TESTS = Path(__file__).parents[1]
+FACTS = json.loads((TESTS / "data" / "reference_metrics" / "attributes.json").read_text())
+ADS = TESTS / "data" / "reference_metrics" / "ads_of_daemons.json"
+SLOTS = TESTS / "infrastructure" / "data" / "slot_attributes_of_a_pool_of_23_9_6.txt"
+#: Of slots that drain, or have been in such a state (tests/unit/startd).
+DRAINED = {
+    *("draining", "drainingrequestid", "drainreason", "lastdrainstarttime", "totalmachinedrainingbadput"),
+    *("totalmachinedrainingunclaimedtime", "totaltimedrainedidle", "totaltimedrainedretiring", "totaltimeowneridle"),
+}
 
 
 def definitions():
@@ -42,11 +52,26 @@ def pool(tmp_path_factory):
         ADSTASH_SAMPLE_INTERVAL="1",
         NEGOTIATOR_CYCLE_DELAY="0",
         NEGOTIATOR_MIN_INTERVAL="0",
+        SYSTEM_JOB_MACHINE_ATTRS="OpSys NoSuch",
+        SYSTEM_JOB_MACHINE_ATTRS_HISTORY_LENGTH="2",
     )
     with inside.client() as client:
-        job = ClassAd({"Cmd": "/bin/true", "Iwd": "/tmp", "TransferExecutable": False, "ShouldTransferFiles": "NO"})
+        program, seen = directory / "program", directory / "seen"
+        program.write_text(f"#!/bin/sh\nwhile [ ! -e {seen} ]; do sleep 0.05; done\n")
+        program.chmod(0o755)
+        job = ClassAd({"Cmd": str(program), "Iwd": "/tmp", "TransferExecutable": False, "ShouldTransferFiles": "NO"})
+        job["JobMachineAttrs"] = "Arch, Memory"
         for _ in range(3):
             client.submit(job, [ClassAd({"RequestMemory": 16, "RequestDisk": 16, "MyColour": "red"})])
+
+        def busy():
+            ads = list(client.ads("Machine"))
+            runs = [ad for ad in ads if ad.eval("Activity") == "Busy" and "JobStart" in ad]
+            return ads if runs and any("ChildCpus" in ad for ad in ads) else []
+
+        wait_until(busy, what="a slot with a job")
+        inside.busy = busy()
+        seen.touch()
         wait_until(lambda: len(list(client.jobs(history=True))) == 3, what="three jobs that are done")
         # While a job has a slot of its own, the machine has two ads for each metric of 90_reference.
         wait_until(lambda: len(list(client.ads("Machine"))) == 1, what="the jobs' slots to be gone")
@@ -118,6 +143,54 @@ def test_daemons_ads_tell_what_the_references_metrics_are_made_of(pool):
     assert schedd.eval("MonitorSelfResidentSetSize") > 1000
     assert schedd.eval("MonitorSelfRegisteredSocketCount") > 0
     assert (schedd.eval("JobsMissedDeferralTime"), schedd.eval("NumJobStartsDelayed")) == (0, 0)
+
+
+def of_last_cycle(name):
+    """A negotiator tells of as many cycles as it has had, three at most."""
+    return re.sub(r"^(LastNegotiationCycle\w+)\d$", r"\g<1>0", name)
+
+
+def lowered(names):
+    return {name.lower() for name in names}
+
+
+@pytest.mark.parametrize("my_type", daemon_attributes.NEVER)
+def test_daemons_ads_have_what_htcondors_have_or_the_page_says_why_not(pool, my_type):
+    recorded = {of_last_cycle(name) for name in json.loads(ADS.read_text())[my_type]}
+    with pool.client() as client:
+        (ad,) = client.ads(my_type)
+    listed = {of_last_cycle(name) for name in by_name(daemon_attributes.NEVER[my_type])}
+    assert len(recorded) > 60
+    assert sorted(name for name in recorded if name.lower() not in lowered(ad) | lowered(listed)) == []
+    assert lowered(ad) & lowered(listed) == set(), "take these out of shared/effects/daemon_attributes.py"
+    assert [name for name in listed if not any(name in each for each in json.loads(ADS.read_text()).values())] == []
+
+
+def test_slots_ads_have_what_those_of_htcondors_startds_have_or_the_page_says_why_not(pool):
+    """Also what its startd's own ad has; and of a slot with a job, as one of HTCondor's was recorded."""
+    with pool.client() as client:
+        published = lowered(name for ad in [*pool.busy, *client.ads("Machine")] for name in ad)
+    there = published | lowered(by_name(machine_attributes.NEVER)) | lowered(by_name(machine_attributes.PART)) | DRAINED
+    recorded = {*SLOTS.read_text().split(), *json.loads(ADS.read_text())["StartD"]}
+    assert len(recorded) > 200
+    assert sorted(name for name in recorded if name.lower() not in there) == []
+    assert published & lowered(by_name(machine_attributes.NEVER)) == set()
+
+
+@spec("SUB-05")
+def test_jobs_keep_attributes_of_their_machines(pool):
+    """By SYSTEM_JOB_MACHINE_ATTRS and by job_machine_attrs, in the history of a real schedd."""
+    with pool.client() as client:
+        ads = list(client.jobs(history=True))
+        (machine,) = client.ads("Machine")
+    assert len(ads) == 3
+    for ad in ads:
+        kept = {name: ad.eval(name) for name in ad if name.startswith("MachineAttr")}
+        assert kept.keys() == {"MachineAttrOpSys0", "MachineAttrNoSuch0", "MachineAttrArch0", "MachineAttrMemory0"}
+        assert kept["MachineAttrOpSys0"] == machine.eval("OpSys")
+        assert kept["MachineAttrArch0"] == machine.eval("Arch")
+        assert kept["MachineAttrNoSuch0"] is UNDEFINED
+        assert 16 <= kept["MachineAttrMemory0"] < machine.eval("TotalMemory")
 
 
 @spec("MON-17", "MON-19", "MON-20")
