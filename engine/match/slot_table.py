@@ -11,19 +11,20 @@ so that an update costs its reading and little more.
 from __future__ import annotations
 
 import sys
-from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.fairshare.claim_charging import charged_to
 from engine.fairshare.priorities import Record
 from engine.match import cycle_attributes
 from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
 from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot, machine_of
+from engine.match.name_order import NameOrder, in_order
 from engine.match.slot_arrays import HEAVIEST, LIKELY, NAMES, USER_NAMES, slot_weight, weights, whole_amount
 from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd, Expr, evaluate
@@ -36,7 +37,6 @@ from shared.compression import AdCompressor
 from shared.consumption import PREFIX, resources
 from shared.daemon.ad_rows import Patch, StoredAd
 from shared.job_limits import parse
-from shared.natural_sort import natural_key
 
 #: Knobs on which it depends what is charged for a slot.
 _CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")
@@ -46,8 +46,6 @@ _TAKEN = ("Claimed", "Preempting", "Owner", "Drained")
 _MOST_RESOURCES: Final = 20
 #: Kinds of machines that are remembered.
 _MOST_KINDS: Final = 1_000
-#: New names are put in their places one by one where they are fewer than one in so many.
-_FEW_NEW: Final = 20
 
 
 @dataclass(slots=True)
@@ -94,12 +92,11 @@ class _Facts:
 
 @dataclass(slots=True)
 class Changes:
-    """What was put and dropped until a moment. fresh: names of slots that were not there before; gone: whether any
-    went."""
+    """What was put and dropped until a moment. fresh, gone: names of slots that came and that went."""
 
     queued: Queued
     fresh: set[str]
-    gone: bool
+    gone: set[str]
 
     def __bool__(self) -> bool:
         return bool(self.queued)
@@ -165,11 +162,10 @@ class SlotTable:
         self._emptied = Matching(Frame(self._table), 0.0)
         self._as_told = Matching(self._table, 0.0)  # the same rows without what a cycle made of them
         self._orders = SortOrders()
-        self._sorted: list[str] = []  # names in natural order
-        self._fresh: set[str] = set()  # names since the last flush
-        self._gone = False
-        self._unplaced: set[str] = set()  # names of rows that have no place yet
-        self._ordered = True  # `_sorted` and `_unplaced` are all that there is
+        self._fresh: set[str] = set()  # names that came since the last flush
+        self._gone: set[str] = set()
+        self._order = NameOrder()
+        self._to_order: tuple[set[str], set[str]] = set(), set()  # likewise since it was used
 
     @property
     def ads(self) -> Mapping[str, ClassAd]:
@@ -204,6 +200,7 @@ class SlotTable:
         self._back(name)
         if old is None:
             self._fresh.add(name)
+            self._gone.discard(name)
         else:
             self._forget(old)
         self._count(facts)
@@ -336,7 +333,7 @@ class SlotTable:
         self._table.remove(name)
         self._loose.pop(name, None)
         self._fresh.discard(name)
-        self._gone = True
+        self._gone.add(name)
         self.pending.pop(name, None)
 
     def matched(self, match: Matched, until: float) -> None:
@@ -393,11 +390,11 @@ class SlotTable:
         """What a flush would carry out, for a thread to do that (`carry_out`) before anything else is done here than
         to put, to patch and to drop."""
         changes = Changes(self._table.take(), self._fresh, self._gone)
-        self._fresh, self._gone = set(), False
+        self._fresh, self._gone = set(), set()
         return changes
 
     def carry_out(self, changes: Changes) -> None:
-        """In any thread. Names have their places afterwards, which takes long where many are new."""
+        """In any thread."""
         table = self._table
         if not len(table):
             self._want_columns()
@@ -405,14 +402,18 @@ class SlotTable:
             table.carry_out(changes.queued)
         except PackedError:
             table.carry_out(changes.queued)  # cannot be, as `put` has read it; the rest is carried out
-        self._unplaced |= changes.fresh
-        self._ordered = self._ordered and not changes.gone
+        fresh, gone = self._to_order
+        fresh -= changes.gone
+        gone -= changes.fresh
+        fresh |= changes.fresh
+        gone |= changes.gone
 
     def put_back(self, changes: Changes) -> None:
         """It could not be carried out: the next flush does."""
         self._table.put_back(changes.queued)
-        self._fresh |= changes.fresh
-        self._gone = self._gone or changes.gone
+        fresh, gone = changes.fresh - self._gone, changes.gone - self._fresh
+        self._fresh |= fresh
+        self._gone |= gone
 
     def _want_columns(self) -> None:
         """Have columns of what every cycle looks at, and of what jobs name; later each new column has all ads read."""
@@ -493,26 +494,16 @@ class SlotTable:
         passing = self._as_told.together(lambda: self._as_told.mask(constraint))
         return [self._table.keys[row] for row in np.flatnonzero(~passing).tolist()]
 
-    def places(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """(n,) int64: each row's place in the natural order of names, as of the last flush; cheap while few names come
-        and go. In any thread, like a flush."""
-        table = self._table
+    def places(self) -> NDArray[np.int64]:
+        """(n,) int64: what to sort each row by for the natural order of names, as of the last flush. In any thread,
+        like a flush."""
+        table, (fresh, gone) = self._table, self._to_order
         known = table.companions.get(Slots.PLACE)
-        if known is not None and self._ordered and not self._unplaced:
+        if known is not None and not fresh and not gone:
             return known
-        fresh = {name for name in self._unplaced if name in table}
-        if not self._ordered:
-            self._sorted = [name for name in self._sorted if name in table and name not in fresh]
-            self._ordered = True
-        if len(fresh) * _FEW_NEW < len(self._sorted):
-            for name in fresh:
-                insort(self._sorted, name, key=_in_order)
-        else:
-            self._sorted = sorted([*self._sorted, *fresh], key=_in_order)
-        self._unplaced.clear()
-        place = {name: index for index, name in enumerate(self._sorted)}
-        found = np.fromiter((place[key] for key in table.keys), np.int64, len(table))
-        table.companions[Slots.PLACE] = found
+        self._order.update(fresh, gone)
+        self._to_order = set(), set()
+        found = table.companions[Slots.PLACE] = self._order.numbers(table.keys)
         return found
 
     def charged(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
@@ -587,13 +578,9 @@ def _moment(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 < value < 1e11 else None
 
 
-def _in_order(name: str) -> tuple[str, str]:
-    return natural_key(name), name
-
-
-def places(names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def places(names: Sequence[str]) -> NDArray[np.int64]:
     """(n,) int64: each name's place in natural order; names that differ in leading zeros only go by the plain name."""
-    order = sorted(range(len(names)), key=lambda index: _in_order(names[index]))
+    order = sorted(range(len(names)), key=lambda index: in_order(names[index]))
     place = np.empty(len(names), np.int64)
     place[order] = np.arange(len(names))
     return place
