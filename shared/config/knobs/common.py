@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from shared.classad import Expr
-from shared.config.knobs.base import family, knob
+from shared.config.knobs.base import declared, family, knob
 from shared.config.knobs.tls import TlsSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class CommonSettings(TlsSettings):
     """What all daemons read of their configuration, in HTCondor's names and, with ROOST_, in ours."""
 
@@ -34,13 +33,11 @@ class CommonSettings(TlsSettings):
         "ENABLE_CHIRP_UPDATES", "true", meaning="these jobs may change their own ads and write in their logs"
     )
     condor_host: str | None = knob("CONDOR_HOST", meaning="central manager name(s)")
-    daemon_shutdown: Expr | None = knob(  # noqa: RUF009  a field
+    daemon_shutdown: Expr | None = knob(
         "DAEMON_SHUTDOWN",
         meaning="looked at in each ad that a daemon sends to the pool: where true, the daemon is off until `roost on`",
     )
-    daemon_shutdown_fast: Expr | None = knob(  # noqa: RUF009  a field
-        "DAEMON_SHUTDOWN_FAST", meaning="the same, as `roost off -fast` does it"
-    )
+    daemon_shutdown_fast: Expr | None = knob("DAEMON_SHUTDOWN_FAST", meaning="the same, as `roost off -fast` does it")
     release_dir: str = knob("RELEASE_DIR", "/usr", meaning="install prefix")
     libexec: str = knob("LIBEXEC", "$(RELEASE_DIR)/libexec", meaning="helper programs directory")
     sbin: str = knob("SBIN", "$(RELEASE_DIR)/sbin", meaning="daemon programs directory")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-# ruff: noqa: RUF009  (knob() makes a dataclass field)
-from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.classad import Expr
-from shared.config.knobs.base import knob
+from shared.config.knobs.base import declared, knob
 from shared.config.knobs.common import CommonSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class DefragSettings(CommonSettings):
     """What defrag reads of its configuration."""
 

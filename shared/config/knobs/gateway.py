@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
-from shared.config.knobs.base import family, knob
+from shared.config.knobs.base import declared, family, knob
 from shared.config.knobs.idtokens import IdTokenSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class GatewaySettings(IdTokenSettings):
     """What the gateway reads of its configuration."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shared.config.knobs.base import knob
+from shared.config.knobs.base import declared, knob
 from shared.config.knobs.server_tls import ServerTlsSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class IdTokenSettings(ServerTlsSettings):
     """What makes and checks tokens that HTCondor's condor_token_create makes and checks too."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from shared.config.knobs.base import knob
+from shared.config.knobs.base import declared, knob
 from shared.config.knobs.common import CommonSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class JournalSettings(CommonSettings):
     """What the journal reads of its configuration."""
 

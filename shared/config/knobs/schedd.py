@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-# ruff: noqa: RUF009  (knob() makes a dataclass field)
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.classad import Expr
-from shared.config.knobs.base import family, knob
+from shared.config.knobs.base import declared, family, knob
 from shared.config.knobs.server_tls import ServerTlsSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class ScheddSettings(ServerTlsSettings):
     """What an access point reads of its configuration."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shared.config.knobs.base import knob
+from shared.config.knobs.base import declared, knob
 from shared.config.knobs.common import CommonSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class ServerTlsSettings(CommonSettings):
     """What the servers read besides (shared.server_tls). SUBSYSTEM.NAME sets one for one of them."""
 

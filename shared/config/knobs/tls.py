@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shared.config.knobs.base import Settings, knob
+from shared.config.knobs.base import Settings, declared, knob
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class TlsSettings(Settings):
     """What holds for every amqps://, rediss:// and https:// URL that does not say otherwise (shared.tls)."""
 

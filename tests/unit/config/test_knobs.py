@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from shared.config.knobs import (
     ScheddSettings,
     StartdSettings,
 )
-from shared.config.knobs.base import Settings, family, knob, knobs_of
+from shared.config.knobs.base import Settings, declared, family, knob, knobs_of
 from shared.config.reference import page
 from tests.cases import each
 
@@ -41,10 +42,10 @@ def settings(kind, text="", tmp_path=None):
 def test_knob_has_the_default_of_the_specification():
     def check(row):
         name, default = row
-        declared = KNOBS[name.lower()]
-        assert declared.name == name
-        if not declared.is_family:
-            assert (declared.default or "") == default
+        found = KNOBS[name.lower()]
+        assert found.name == name
+        if not found.is_family:
+            assert (found.default or "") == default
 
     each(TABLE, check, lambda row: row[0])
 
@@ -55,15 +56,28 @@ def test_defaults_are_valid_settings(kind):
     assert dataclasses.is_dataclass(made)
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.log = "elsewhere"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del made.log
+
+
+def test_settings_are_values():
+    made = settings(StartdSettings)
+    assert made == settings(StartdSettings) == copy.copy(made)
+    other = dataclasses.replace(made, update_interval=7)
+    assert (other.update_interval, other == made, made == settings(ScheddSettings)) == (7, False, False)
+    assert "update_interval=7" in repr(other)
+    for wrong in ({"update_interval": 7}, {**{one.name: 0 for one in dataclasses.fields(made)}, "nobodys": 1}):
+        with pytest.raises(TypeError, match="a value for each of its knobs"):
+            StartdSettings(**wrong)
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_field_is_named_like_its_knob(kind):
-    for declared in knobs_of(kind):
-        if not declared.is_family:
+    for one in knobs_of(kind):
+        if not one.is_family:
             fields = {field.name for field in dataclasses.fields(kind)}
-            assert declared.name.lower() in fields or f"{declared.name.lower()}_" in fields
-        assert declared.meaning
+            assert one.name.lower() in fields or f"{one.name.lower()}_" in fields
+        assert one.meaning
 
 
 def test_arithmetic_and_helpers_are_evaluated(tmp_path):
@@ -161,7 +175,7 @@ def test_agreed_defaults_of_our_own_knobs():
 
 
 def test_adding_a_knob_is_one_line():
-    @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+    @declared
     class Small(Settings):
         SUBSYSTEM = "SMALL"
         pause: float = knob("SMALL_PAUSE", "1.5", unit="s", least=0, meaning="wait")
