@@ -28,23 +28,24 @@ def folder_of(lock: str, cache: str, *, built: Sequence[str] = ()) -> Path:
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command.append("--no-compile")  # of thousands of modules a test reads some hundred
+    options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", str(file)]
+    if built:
+        options += ["--no-build-isolation", *(word for name in built for word in ("--no-binary", name))]
+    # uv takes an eighth of pip's processor time; where it finds no registry, as pip's settings it does not read, pip
+    # does it. Neither compiles: of thousands of modules a test reads some hundred.
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--python", sys.executable]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        command += [
-            "--require-hashes",
-            "--only-binary",
-            ":all:",
-            "--target",
-            f"{place}/made",
-            "--requirement",
-            str(file),
-        ]
-        if built:
-            command += ["--no-build-isolation", "--no-binary", ",".join(built)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
+        for number, program in enumerate((uv, pip)):
+            made = Path(place, str(number))
+            try:
+                done = subprocess.run([*program, *options, "--target", str(made)], capture_output=True, text=True)
+            except FileNotFoundError:  # no uv
+                continue
+            if not done.returncode:
+                break
+        else:
             raise Missing(f"what {lock} names can not be installed into {folder}: {done.stderr.strip()}")
         with contextlib.suppress(OSError):  # another one was quicker
-            Path(place, "made").rename(folder)
+            made.rename(folder)
     return folder
