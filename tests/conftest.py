@@ -98,8 +98,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Whoever uses a server's fixture carries its marker, and is skipped where the user said so."""
     _choose_rows(config, items)
     without = config.getoption("--without")
+    profile = config.getoption("--hypothesis-profile", "") or ""
     groups = []
     for item in items:
+        made_up.fit(getattr(item, "obj", None), profile)
         used = set(getattr(item, "fixturenames", ()))
         marked = {mark.name for mark in item.iter_markers()}  # looked for once: there are many tests
         for name, fixtures in NEEDS.items():

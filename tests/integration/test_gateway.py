@@ -578,18 +578,16 @@ def test_users_with_strange_names_have_priorities(pool):
 
 
 @pytest.mark.timeout(240)
-def test_ten_thousand_jobs_are_streamed(pool):
+def test_thousands_of_jobs_are_streamed(pool):
     with pool.client() as client:
-        cluster = client.submit(job(), [ClassAd({"Number": n}) for n in range(10_000)], spool=True)
-        assert cluster.count == 10_000
-        assert [ad.eval("ProcId") for ad in client.jobs(str(cluster.cluster), projection=["ProcId"])] == [
-            *range(10_000)
-        ]
-        some = list(client.jobs(str(cluster.cluster), projection=["ProcId"], limit=4321))
-        assert len(some) == 4321
+        cluster = client.submit(job(), [ClassAd({"Number": n}) for n in range(2_500)], spool=True)
+        assert cluster.count == 2_500
+        assert [ad.eval("ProcId") for ad in client.jobs(str(cluster.cluster), projection=["ProcId"])] == [*range(2_500)]
+        some = list(client.jobs(str(cluster.cluster), projection=["ProcId"], limit=1234))
+        assert len(some) == 1234
         _, _, text = pool.ask("GET", f"/v1/jobs?ids={cluster.cluster}&projection=Number,TotalSubmitProcs")
-        assert sorted(ad["Number"] for ad in text) == [*range(10_000)]
-        assert {ad["TotalSubmitProcs"] for ad in text} == {10_000}
+        assert sorted(ad["Number"] for ad in text) == [*range(2_500)]
+        assert {ad["TotalSubmitProcs"] for ad in text} == {2_500}
         # A reader who stops early gets a clean line for the next question.
         assert next(iter(client.jobs(str(cluster.cluster)))).eval("ProcId") == 0
         assert client.whoami()["level"] == "ADMINISTRATOR"

@@ -46,14 +46,14 @@ def test_every_operator_with_every_pair_of_values(theirs, left):
     assert differences(theirs, cases) == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))  # bin/fidelity draws the many
 def test_random_expressions_over_two_fixed_ads(theirs, seed):
     rng = random.Random(f"expressions {seed}")
     cases = [(grammar.expression(rng, rng.choice([2, 3, 4])), MY, TARGET) for _ in range(400)]
     assert differences(theirs, cases) == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))  # bin/fidelity draws the many
 def test_random_ads_that_refer_to_each_other(theirs, seed):
     rng = random.Random(f"scopes {seed}")
     cases = []
@@ -63,7 +63,7 @@ def test_random_ads_that_refer_to_each_other(theirs, seed):
     assert differences(theirs, cases) == []
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_texts_are_taken_or_refused_alike(theirs, seed):
     rng = random.Random(f"texts {seed}")
     cases = [(make(rng),) for _ in range(500) for make in (grammar.damaged, grammar.soup)]
@@ -87,7 +87,7 @@ def test_any_number_prints_and_reads_as_in_the_reference(theirs, number):
     assert differences(theirs, [(literal,)]) == []
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_matches_and_ranks_agree(reference, seed):
     rng = random.Random(f"matches {seed}")
     matched = 0
