@@ -401,9 +401,20 @@ def _shared(owner: socket.socket, listener: socket.socket) -> socket.socket | No
     return None
 
 
+#: What daemons import in the middle of their work.
+LATER = (
+    *("anyio._backends._asyncio", "encodings.idna", "numpy.ma", "uvicorn.loops.auto", "uvicorn.protocols.http.auto"),
+    *("uvicorn.lifespan.on", "uvicorn.protocols.websockets.websockets_sansio_impl", "uvloop", "websockets.server"),
+)
+
+
 def _read_all() -> None:
-    for name in _modules():
+    """What is the same in all that is forked is done before: modules, and tables of knobs that are made once."""
+    for name in (*_modules(), *LATER):
         importlib.import_module(name)
+    from shared.config import effects
+
+    effects.place("")
     gc.collect()
     gc.freeze()
 
