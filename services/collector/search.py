@@ -12,6 +12,7 @@ from typing import Any
 
 from services.collector.core.acceptance import AbsentAd
 from services.collector.core.columns import ALWAYS, LEAST_ADS, MOST_COLUMNS, Columns, Listing, Plain, plain, split
+from services.collector.core.overlay import end_of, overlay_of
 from services.collector.core.queries import (
     LAST,
     PAGE_BYTES,
@@ -22,9 +23,7 @@ from services.collector.core.queries import (
     Query,
     answer,
     chosen,
-    end_of,
     fitting,
-    overlay_of,
     projected,
 )
 from services.collector.core.sorting import Position, SortOrder, position_of

@@ -261,3 +261,16 @@ def walk(expr: Expr) -> Iterator[Expr]:
         node = stack.pop()
         yield node
         stack.extend(reversed(node.children()))
+
+
+def conjuncts(expr: Expr) -> Iterator[Expr]:
+    """What must be true, each, that an expression is."""
+    left = [expr]
+    while left:
+        one = left.pop()
+        if isinstance(one, Parens):
+            left.append(one.inner)
+        elif isinstance(one, Binary) and one.op == "&&":
+            left += (one.right, one.left)
+        else:
+            yield one

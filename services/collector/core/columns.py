@@ -18,6 +18,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from services.collector.core.overlay import OVERLAID, OfGroups, parted
 from services.collector.core.sorting import Position, SortOrder, position_of, rows
 from shared.classad import Expr
 from shared.classad.cells import PackedError
@@ -121,10 +122,6 @@ def _head(attributes: int) -> bytes:
 
 #: Fewer ads are looked at one by one: columns cost more to keep than they save.
 LEAST_ADS = 200
-#: What the collector knows of an ad by itself, and changes with every message: not in the columns.
-OVERLAID = frozenset(
-    ("mytype", "lastheardfrom", "daemonstarttime", "updatesequencenumber", "updatestotal", "updateslost")
-) | {"updatessequenced"}
 #: Attributes that people ask for most, read when the columns are made: each one that is new reads all ads again.
 USUAL = (
     *("Name", "Machine", "State", "Activity", "Cpus", "Memory", "Disk", "GPUs", "OpSys", "Arch"),
@@ -136,6 +133,8 @@ USUAL = (
     *("RemoteUser", "ClientMachine", "OpSysAndVer", "OpSysShortName"),
     *("SlotTypeId", "NumDynamicSlots", "SlotBackfill", "BackfillSlot", "RecentJobStarts"),
     *("TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalLoadAvg"),
+    # What the dashboard's first page looks at (GET /v1/attention).
+    *("RoostVersion", "TotalDisk"),
 )
 _SPELT = {name.lower(): name for name in USUAL}
 #: Lists that only partitionable slots have, and that change with every claim. They are read from the ads of these,
@@ -282,7 +281,7 @@ class Columns:
 
     def answers(self, constraint: Expr) -> bool:
         """Whether the columns have all that it depends on: nothing that the collector adds to ads, by whatever
-        detour."""
+        detour; what asks for nothing else is told apart before (overlay.parted)."""
         todo, seen = set(self._columns.names(constraint)), set[str]()
         while todo:
             name = todo.pop()
@@ -316,10 +315,11 @@ class Columns:
             self._sort()
             rows = np.arange(len(self._sorted))
         else:
-            self._columns.want(self._columns.names(constraint))
-            if not self.answers(constraint):
+            mask = self._mask(constraint, now)
+            if mask is None:
                 return None
-            rows = self._rows(constraint, now)
+            self._sort()  # after the mask, which may put the rows in another order
+            rows = np.flatnonzero(mask[self._order])
         start = bisect_right(self._sorted, _key(*after)) if after is not None else 0
         found = rows[np.searchsorted(rows, start) :]
         places = found[:most]
@@ -377,15 +377,18 @@ class Columns:
         """Where the ads stand for which it is true, in the order of an attribute and from a place on, whether there are
         more, and how many fit in all. None when the columns can not tell."""
         self.ready()
-        self._columns.want([wish.by, *(self._columns.names(constraint) if constraint is not None else ())])
-        if wish.by in OVERLAID or (constraint is not None and not self.answers(constraint)):
+        self._columns.want([wish.by])
+        if wish.by in OVERLAID:
             return None
         if constraint is None:
             self._sort()
             found = np.arange(len(self._columns))
         else:
-            fitting = self._rows(constraint, now)  # first: it puts the order right
-            found = self._order[fitting]
+            mask = self._mask(constraint, now)
+            if mask is None:
+                return None
+            self._sort()
+            found = self._order[np.flatnonzero(mask[self._order])]
         ranks = np.empty(len(self._order), np.intp)
         ranks[self._order] = np.arange(len(self._order))
         own = 0.0
@@ -406,14 +409,16 @@ class Columns:
         truth value; None where it is none of these. None when the columns can not tell."""
         names = [name.lower() for name in by]
         self.ready()
-        self._columns.want([*names, *(self._columns.names(constraint) if constraint is not None else ())])
-        if not OVERLAID.isdisjoint(names) or (constraint is not None and not self.answers(constraint)):
+        self._columns.want(names)
+        if not OVERLAID.isdisjoint(names):
             return None
         if constraint is None:
             rows = np.arange(len(self._columns))
         else:
-            self._matching.now = now
-            rows = np.flatnonzero(self._matching.mask(constraint))
+            mask = self._mask(constraint, now)
+            if mask is None:
+                return None
+            rows = np.flatnonzero(mask)
         columns = [self._columns.columns[name] for name in names]
         if not columns:
             return {(): len(rows)} if len(rows) else {}
@@ -425,12 +430,31 @@ class Columns:
             totals[values] = totals.get(values, 0) + number
         return totals
 
-    def _rows(self, constraint: Expr, now: float) -> NDArray[np.intp]:
-        """Places in the sorted order, rising."""
-        self._matching.now = now
-        mask = self._matching.mask(constraint)
-        self._sort()  # after the mask, which may put the rows in another order
-        return np.flatnonzero(mask[self._order])
+    def _mask(self, constraint: Expr, now: float) -> NDArray[np.bool_] | None:
+        """Of each row whether it is true. None when the columns can not tell. Raises TooExpensive."""
+        own, of_groups = parted(constraint)
+        if own is None:
+            mask = np.ones(len(self._columns), np.bool_)
+        else:
+            self._columns.want(self._columns.names(own))
+            if not self.answers(own):
+                return None
+            self._matching.now = now
+            mask = self._matching.mask(own)
+        return self._of_groups(mask, OfGroups(of_groups, now)) if of_groups else mask
+
+    def _of_groups(self, mask: NDArray[np.bool_], condition: OfGroups) -> NDArray[np.bool_]:
+        """Those of these rows of whose daemons it is true as well."""
+        keys = self._columns.keys
+        known: dict[str, bool] = {}
+        found = np.zeros_like(mask)
+        for row in np.flatnonzero(mask).tolist():
+            daemon = split(keys[row])[0]
+            if daemon not in known:
+                group = self._ads.group(self.my_type, daemon)  # it may have gone in this very moment
+                known[daemon] = group is not None and condition.true_of(group)
+            found[row] = known[daemon]
+        return found
 
     def _sort(self) -> None:
         if self._layout != self._columns.layout:

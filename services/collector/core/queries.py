@@ -14,12 +14,13 @@ from typing import Any
 
 from services.collector.core.acceptance import MACHINE, AbsentAd
 from services.collector.core.columns import ALWAYS
+from services.collector.core.overlay import overlay_of
 from services.collector.core.sorting import BadOrder, Position, SortOrder
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
 from shared.classad.match import is_true
 from shared.classad.references import closure, references
-from shared.daemon.ad_rows import BadAd, StoredAd, check_readable, pack, pack_one, unpack, with_attributes
+from shared.daemon.ad_rows import BadAd, StoredAd, check_readable, pack, unpack, with_attributes
 from shared.daemon.ad_table import AdTable, Group
 
 PAGE_BYTES = 4 << 20
@@ -245,25 +246,6 @@ def _packed(row: StoredAd) -> bytes | None:
         return row.packed()
     except BadAd:
         return None
-
-
-def end_of(group: Group | None) -> bytes:
-    """What is added to the ads of a group whatever the projection, packed; empty where the group has gone."""
-    if group is None:
-        return b""
-    return b"".join(map(pack_one, ("MyType", group.my_type, "LastHeardFrom", int(group.heard))))
-
-
-def overlay_of(group: Group) -> dict[str, Any]:
-    """What the collector knows of an ad by itself."""
-    return {
-        "MyType": group.my_type,
-        "LastHeardFrom": int(group.heard),
-        "DaemonStartTime": group.start_time,
-        "UpdateSequenceNumber": group.sequence,
-        "UpdatesTotal": group.received + group.lost,
-        "UpdatesLost": group.lost,
-    }
 
 
 def fitting(query: Query, packed: bytes, now: float) -> bytes | None:

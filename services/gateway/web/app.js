@@ -39,6 +39,8 @@ const PAGES = [
   { path: "api", text: "HTTP API", key: "p", page: Doors, picture: "M7 6l-4 4 4 4M13 6l4 4-4 4M11 4l-2 12" },
 ];
 const DETAILS = { machine: Machine, job: Job, cycle: Cycle };
+/** The page names it. */
+const ICON = document.querySelector("link[rel=icon]").getAttribute("href");
 const THEMES = { auto: "as the system", light: "light", dark: "dark" };
 const CHORD_MS = 1500;
 
@@ -98,7 +100,7 @@ function Login({ why, enter }) {
     if (text) enter(text);
   };
   return html`<main class="login"><form class="card" onSubmit=${send}>
-    <h1 class="brand"><img src=${new URL("./icon.svg", import.meta.url).href} alt="" /> Roost</h1>
+    <h1 class="brand"><img src=${ICON} alt="" /> Roost</h1>
     <p>Paste a token of this pool. The command <code>roost dashboard</code> opens this page with yours.</p>
     ${why && html`<p class="notice bad" role="alert">${why}</p>`}
     <label class="field"><span>Token</span><input class="input" name="token" type="password" autocomplete="off" spellcheck=${false} required autofocus /></label>
@@ -123,13 +125,13 @@ function Shell({ who }) {
   return html`
     <a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.querySelector("h1")?.focus())}>Skip to the content</a>
     <header class="top">
-      <a class="brand" href="#/"><img src=${new URL("./icon.svg", import.meta.url).href} alt="" /> Roost</a>
+      <a class="brand" href="#/"><img src=${ICON} alt="" /> Roost</a>
       <${Live} />
       <button type="button" class="button" aria-expanded=${open} aria-controls="menu" onClick=${() => setOpen(!open)}>Menu</button>
     </header>
     <div class="shell">
       <aside class="side ${open ? "open" : ""}" id="menu" aria-label="Menu">
-        <a class="brand" href="#/"><img src=${new URL("./icon.svg", import.meta.url).href} alt="" /> Roost</a>
+        <a class="brand" href="#/"><img src=${ICON} alt="" /> Roost</a>
         <nav aria-label="Pages"><ul>${PAGES.map(
           (page) => html`<li key=${page.path}><a href=${href(page.path ? [page.path] : [])} aria-current=${page === item ? "page" : undefined}>
             <svg viewBox="0 0 20 20" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d=${page.picture} /></svg>${page.text}</a></li>`,

@@ -3,7 +3,7 @@ others only those parts of it that look at what differs, and no job is made for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeGuard
@@ -13,7 +13,7 @@ from engine.queue.jobs import Cluster, Job, full_ad
 from engine.queue.packed_jobs import PackedJobs
 from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.classad.cells import PackedText, Table, read_packed
-from shared.classad.expr import AttrRef, Binary, Literal, Parens, walk
+from shared.classad.expr import AttrRef, Binary, Literal, Parens, conjuncts, walk
 from shared.classad.references import decided_by
 
 #: What no ad has stored, and each job has of its own.
@@ -52,7 +52,7 @@ class Verdicts:
         self._expr = expr
         self._names = decided_by(expr) if expr is not None else _NOTHING
         self._may_be_reduced = expr is not None and sum(1 for _ in islice(walk(expr), MOST_NODES + 1)) <= MOST_NODES
-        terms = list(_conjuncts(expr)) if expr is not None and self._may_be_reduced else []
+        terms = list(conjuncts(expr)) if expr is not None and self._may_be_reduced else []
         #: Terms such as JobStatus == 5, all of which are true of what fits, and whether there are no others.
         self._equal = [one for one in map(_equality, terms) if one is not None]
         self._only = len(self._equal) == len(terms) > 0
@@ -164,19 +164,6 @@ class Verdicts:
             if isinstance(value, bool):
                 return Literal(value)
         return expr
-
-
-def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    """What must be true, each, that an expression is."""
-    left = [expr]
-    while left:
-        one = left.pop()
-        if isinstance(one, Parens):
-            left.append(one.inner)
-        elif isinstance(one, Binary) and one.op == "&&":
-            left += (one.left, one.right)
-        else:
-            yield one
 
 
 def _equality(expr: Expr) -> tuple[str, int] | None:

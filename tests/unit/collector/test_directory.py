@@ -4,7 +4,8 @@ import pytest
 import structlog
 
 from services.collector.core.acceptance import AbsentPolicy
-from services.collector.core.queries import overlay_of, read
+from services.collector.core.overlay import overlay_of
+from services.collector.core.queries import read
 from services.collector.daemon import policy
 from services.collector.directory import AdIndex, Directory
 from shared.classad import ClassAd, parse_expr

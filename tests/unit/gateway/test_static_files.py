@@ -66,7 +66,7 @@ def test_the_page_names_files_that_are_there(served):
     page = client.get("/")
     assert page.headers["cache-control"] == "no-cache"
     named = re.findall(r'(?:href|src)="([^"]+)"', page.text)
-    assert len(named) > 20
+    assert 5 < len(named) < 10  # a browser asks for six at a time
     for path in named:
         found = client.get(path)
         assert found.status_code == 200, path
@@ -113,7 +113,7 @@ def test_kept_copies_and_compression(served):
 
 def test_another_version_is_served_but_not_kept(served):
     _, client = served
-    old = client.get("/ui/0123456789abcdef/app.js")
+    old = client.get("/ui/0123456789abcdef/all/app.js")
     assert (old.status_code, old.headers["cache-control"]) == (200, "no-cache")
 
 
@@ -132,7 +132,7 @@ def test_the_version_changes_with_any_file(tmp_path):
     (tmp_path / "app.js").write_text("y" * 2000)
     second = StaticFiles(tmp_path)
     assert first.version != second.version
-    assert gzip.decompress(second.files["app.js"].packed) == b"y" * 2000
+    assert b"y" * 2000 in gzip.decompress(second.files["all/app.js"].packed)
 
 
 def test_vendored_files_are_what_they_should_be():

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from roost.cli import custom_columns, output, q, slot_order, status
 from roost.cli.main import main
 from roost.cli.options import parse
-from services.collector.core.columns import LISTS, OVERLAID, USUAL
+from services.collector.core.columns import LISTS, USUAL
+from services.collector.core.overlay import OVERLAID
 from services.collector.core.queries import chosen
 from shared.classad import ClassAd, parse_expr
 from shared.classad.cells import PackedError
