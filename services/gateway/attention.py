@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from engine.attention import DISK_SHORT_MIB, SILENT_S, Facts, Jobs, Oldest, Queue, attention
@@ -13,7 +14,8 @@ from services.gateway.core import attention_facts
 from services.gateway.core.attention_facts import Lately
 from services.gateway.core.batches import alike
 from services.gateway.core.dashboard_rows import idle_and_alike
-from services.gateway.dashboard import FIRST_SLOT, PATIENCE_S, Dashboard, in_time
+from services.gateway.dashboard import FIRST_SLOT, PATIENCE_S, Dashboard
+from services.gateway.in_time import InTime
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
 from shared.bus.api import Bus, Exchange
@@ -52,9 +54,13 @@ class Attention(SharesAnswers):
         self, pool: PoolClient, bus: Bus, dashboard: Dashboard, clock: Clock, patience_s: float = PATIENCE_S
     ) -> None:
         self._pool, self._bus, self._dashboard, self._clock = pool, bus, dashboard, clock
-        self._patience_s = patience_s
+        self._in_time = InTime(patience_s)
         self._lately = Lately()
         super().__init__(clock.monotonic)
+
+    async def stop(self) -> None:
+        """End what nobody waits for any more."""
+        await self._in_time.stop()
 
     def on_event(self, envelope: Envelope) -> None:
         """One of roost.events."""
@@ -79,7 +85,7 @@ class Attention(SharesAnswers):
             "dead_letters": self.dead_letters,
         }
         asked = [part for part in makers if may(PARTS[part][1])]
-        answers = await asyncio.gather(*(in_time(makers[part](), self._patience_s) for part in asked))
+        answers = await asyncio.gather(*(self._in_time.get(makers[part]()) for part in asked))
         now = self._clock.now()
         found: dict[str, Any] = {"ended": self._lately.ended(now), "gone": self._lately.gone(now)}
         unknown: dict[str, str] = {}
@@ -99,7 +105,7 @@ class Attention(SharesAnswers):
 
     @shared(FRESH_S)
     async def daemons(self) -> dict[str, Any]:
-        ads = await self._ads(list(attention_facts.DAEMONS), "", attention_facts.DAEMON_FIELDS, 0)
+        ads = await self._pool.read_ads(attention_facts.DAEMONS, projection=attention_facts.DAEMON_FIELDS)
         return {"daemons": attention_facts.daemons(ads)}
 
     @shared(FRESH_S)
@@ -109,10 +115,9 @@ class Attention(SharesAnswers):
             "collector", CountAds(my_type="Machine", constraint=FIRST_SLOT, by=["RoostVersion"]), AdCounts, timeout=30.0
         )
         late = int(self._clock.now() - SILENT_S)
-        fields = attention_facts.MACHINE_FIELDS
-        silent = await self._ads(["Machine"], f"{FIRST_SLOT} && LastHeardFrom < {late}", fields, MOST_MACHINES)
-        short = f"{FIRST_SLOT} && TotalDisk < {int(DISK_SHORT_MIB * 1024)}"
-        full = await self._ads(["Machine"], short, fields, MOST_MACHINES)
+        read = partial(self._pool.read_ads, ["Machine"], projection=attention_facts.MACHINE_FIELDS, limit=MOST_MACHINES)
+        silent = await read(constraint=f"{FIRST_SLOT} && LastHeardFrom < {late}")
+        full = await read(constraint=f"{FIRST_SLOT} && TotalDisk < {int(DISK_SHORT_MIB * 1024)}")
         return {
             "machines": attention_facts.versions(counts.values, counts.counts),
             "silent": attention_facts.machines(silent),
@@ -174,12 +179,6 @@ class Attention(SharesAnswers):
         found = []
         async for page in self._pool.jobs(schedd, question):
             found += [(ad, schedd.name) for ad in await of_each(page.ads, checked)]
-        return found
-
-    async def _ads(self, kinds: list[str], constraint: str, fields: tuple[str, ...], limit: int) -> list[ClassAd]:
-        found: list[ClassAd] = []
-        async for page in self._pool.ads(kinds, constraint=constraint, projection=fields, limit=limit):
-            found += await of_each(page, checked)
         return found
 
 

@@ -349,6 +349,8 @@ class Gateway(Daemon):
                 await logins.close()
         with contextlib.suppress(RoostError):
             await self.tokens.write_uses()
+        for made in (self.dashboard, self.attention):
+            await made.stop()
         if self._http is not None:
             await self._http.close()
         if self._socket is not None:

@@ -17,18 +17,17 @@ from services.gateway.core.dashboard_rows import Ends, WaitTimes
 from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
 from services.gateway.core.machine_map import MachineMap
 from services.gateway.held_jobs import HeldJobs
+from services.gateway.in_time import InTime
 from services.gateway.journal_answers import JournalAnswers
 from services.gateway.machine_past import MachinePast
 from services.gateway.pool_client import JOB_TOTALS, PoolClient, Schedd
 from services.gateway.single_flight import SharesAnswers, shared
 from services.gateway.sorted_jobs import JobSorter
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd
 from shared.classad.unparse import quote_string
 from shared.cooperative import in_turns
 from shared.daemon.clock import Clock
 from shared.daemon.readable_ads import checked, of_each
-from shared.errors import RoostError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
 from shared.messages.base import Envelope
 from shared.messages.events import JobEnded, JobStarted
@@ -61,7 +60,7 @@ class Dashboard(SharesAnswers):
     def __init__(self, pool: PoolClient, clock: Clock, patience_s: float = PATIENCE_S) -> None:
         self._pool = pool
         self._clock = clock
-        self._patience_s = patience_s
+        self._in_time = InTime(patience_s)
         super().__init__(clock.monotonic)
         self.waits = WaitTimes()
         self.ends = Ends()
@@ -69,6 +68,10 @@ class Dashboard(SharesAnswers):
         self.machine_past = MachinePast(pool, clock)
         self.sorter = JobSorter(pool, clock)
         self.held_jobs = HeldJobs(pool, clock)
+
+    async def stop(self) -> None:
+        """End what nobody waits for any more."""
+        await self._in_time.stop()
 
     def on_event(self, envelope: Envelope) -> None:
         """One of roost.events."""
@@ -89,7 +92,7 @@ class Dashboard(SharesAnswers):
             "hads": self.leaders(),
             "holds": self.held_jobs.by_reason(),
         }
-        found = await asyncio.gather(*(in_time(part, self._patience_s) for part in asked.values()))
+        found = await asyncio.gather(*(self._in_time.get(part) for part in asked.values()))
         now = self._clock.now()
         told = {"at": now, "waits": self.waits.told(now), "ends": self.ends.told(now)}
         return {**told, **dict(zip(asked, found, strict=True))}
@@ -103,7 +106,7 @@ class Dashboard(SharesAnswers):
     @shared()
     async def queue(self) -> dict[str, int]:
         names = ["TotalRunningJobs", "TotalIdleJobs", "TotalHeldJobs", "TotalRemovedJobs", "TotalJobAds"]
-        return dashboard_rows.queue(await self._ads("Scheduler", names))
+        return dashboard_rows.queue(await self._pool.read_ads(["Scheduler"], projection=names))
 
     async def busiest(self, most: int = 12) -> dict[str, Any]:
         """Submitters with most jobs, and how many have any."""
@@ -114,7 +117,7 @@ class Dashboard(SharesAnswers):
     async def negotiators(self) -> list[dict[str, Any]]:
         """The negotiators and what each tells of its last cycles."""
         found = []
-        for ad in await self._ads("Negotiator", []):
+        for ad in await self._pool.read_ads(["Negotiator"]):
             told = dashboard_rows.plain(
                 ad, ("Name", "Shard", "NegotiatorIsActive", "Epoch", "Cycles", "PriorityHalflife")
             )
@@ -125,7 +128,7 @@ class Dashboard(SharesAnswers):
     async def leaders(self) -> list[dict[str, Any]]:
         """The HADs as their ads tell."""
         names = ["Name", "Shard", "HadState", "HadEpoch", "HadLeader", "HadStateSince"]
-        return [dashboard_rows.plain(ad, names) for ad in await self._ads("HAD", names)]
+        return [dashboard_rows.plain(ad, names) for ad in await self._pool.read_ads(["HAD"], projection=names)]
 
     # Machines
 
@@ -192,11 +195,10 @@ class Dashboard(SharesAnswers):
         kinds = dashboard_rows.KEEPER_FIELDS
         asked = ["MyType", *(name for fields in kinds.values() for name in fields)]
         found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
-        async for page in self._pool.ads(list(kinds), projection=asked):
-            for ad in await of_each(page, checked):
-                kind = ad.eval_string("MyType")
-                if kind in kinds:
-                    found[kind].append(dashboard_rows.plain(ad, kinds[kind]))
+        for ad in await self._pool.read_ads(list(kinds), projection=asked):
+            kind = ad.eval_string("MyType")
+            if kind in kinds:
+                found[kind].append(dashboard_rows.plain(ad, kinds[kind]))
         return found
 
     @shared()
@@ -362,7 +364,7 @@ class Dashboard(SharesAnswers):
 
     async def groups(self) -> dict[str, Any]:
         """{groups, loans, pool}: accounting groups with quotas and use, and who uses what of whose quota."""
-        (found, people), slots = await asyncio.gather(self._accounts(), in_time(self.slots(), self._patience_s))
+        (found, people), slots = await asyncio.gather(self._accounts(), self._in_time.get(self.slots()))
         planned = any(row.get("SubtreeQuota", 0) for row in found)
         whole = {row["Name"]: float(row.get("SubtreeQuota" if planned else "ConfigQuota", 0.0)) for row in found}
         above = {row["Name"]: str(row.get("AccountingGroup", ROOT)) for row in found}
@@ -450,12 +452,6 @@ class Dashboard(SharesAnswers):
                 break
         return dashboard_rows.submitters(found)
 
-    async def _ads(self, my_type: str, names: Sequence[str]) -> list[ClassAd]:
-        found: list[ClassAd] = []
-        async for page in self._pool.ads([my_type], projection=names):
-            found += await of_each(page, checked)
-        return found
-
     async def _page(
         self, my_type: str, constraint: str, names: Sequence[str], order: str, after: str, limit: int
     ) -> AdPage:
@@ -507,32 +503,3 @@ def _chosen(status: str, user: str, search: str, machine: str) -> str:
         dashboard_rows.of_machine(machine),
         named or dashboard_rows.looked_for(search, dashboard_rows.JOB_SEARCHED),
     )
-
-
-#: Parts of answers that nobody waits for any more.
-_LATE: Final[set[asyncio.Future[Any]]] = set()
-
-
-async def in_time(part: Coroutine[Any, Any, Any], patience_s: float) -> Any:
-    """A part of an answer, or why there is none. What takes longer is still made, for those who ask next: begun anew by
-    each of them it would never be done. Whose question is cancelled cancels it."""
-    task = asyncio.ensure_future(part)
-    try:
-        await asyncio.wait((task,), timeout=patience_s)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if not task.done():
-        _LATE.add(task)
-        task.add_done_callback(_over)
-        return {"error": f"no answer within {patience_s:g} s"}
-    try:
-        return task.result()
-    except RoostError as error:
-        return {"error": str(error) or type(error).__name__}
-
-
-def _over(task: asyncio.Future[Any]) -> None:
-    _LATE.discard(task)
-    if not task.cancelled():
-        task.exception()  # told to who asks next

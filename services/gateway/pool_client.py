@@ -134,11 +134,10 @@ class PoolClient:
         """All schedds, by name."""
         if self._clock.monotonic() >= self._until or not self._schedds:
             found = []
-            async for page in self.ads(["Scheduler"], projection=["Name", "MyAddress"]):
-                for ad in await of_each(page, checked):
-                    name, inbox = ad.plain_string("Name"), ad.plain_string("MyAddress")
-                    if name and inbox:
-                        found.append(Schedd(name, inbox))
+            for ad in await self.read_ads(["Scheduler"], projection=["Name", "MyAddress"]):
+                name, inbox = ad.plain_string("Name"), ad.plain_string("MyAddress")
+                if name and inbox:
+                    found.append(Schedd(name, inbox))
             self._schedds = sorted(found, key=lambda s: s.name)
             self._until = self._clock.monotonic() + _SCHEDDS_FOR_S
         return self._schedds
@@ -180,10 +179,9 @@ class PoolClient:
 
     async def _find_negotiators(self) -> list[Negotiator]:
         found: dict[str, set[str]] = {}
-        async for page in self.ads(["Negotiator"], projection=["Name", "Shard"]):
-            for ad in await of_each(page, checked):
-                if name := ad.plain_string("Name"):
-                    found.setdefault(ad.plain_string("Shard"), set()).add(name)
+        for ad in await self.read_ads(["Negotiator"], projection=["Name", "Shard"]):
+            if name := ad.plain_string("Name"):
+                found.setdefault(ad.plain_string("Shard"), set()).add(name)
         return sorted((Negotiator(shard, frozenset(names)) for shard, names in found.items()), key=lambda n: n.name)
 
     async def negotiator(self, name: str = "") -> Negotiator:

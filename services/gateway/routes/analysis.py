@@ -83,9 +83,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
 
 async def _rooster(pool: PoolClient) -> bool:
     """Whether somebody is there who wakes machines."""
-    async for page in pool.ads(["Rooster"], projection=["Name"], limit=1):
-        return bool(page)
-    return False
+    return bool(await pool.read_ads(["Rooster"], projection=["Name"], limit=1))
 
 
 async def _alike(

@@ -25,7 +25,6 @@ from services.gateway.routes.context import (
 )
 from services.gateway.serialization import ad_response, column_response, wants_columns
 from shared.classad import ClassAd
-from shared.daemon.readable_ads import checked, of_each
 from shared.errors import RoostError
 from shared.messages.ads import AdCounts, CountAds, QueryAds
 from shared.messages.had import AskHad, HadStanding
@@ -195,7 +194,7 @@ def _had_routes(app: FastAPI, context: RouteContext) -> None:
     )
     async def had() -> dict[str, Any]:
         """How each HAD stands; one that does not answer has `silent`: why."""
-        ads = [ad async for page in context.pool.ads(["HAD"]) for ad in await of_each(page, checked)]
+        ads = await context.pool.read_ads(["HAD"])
         told = await asyncio.gather(*(_had_standing(context.pool, ad) for ad in ads))
         return {"hads": sorted(told, key=lambda one: (str(one["shard"]), str(one["had"])))}
 

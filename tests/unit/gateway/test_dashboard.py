@@ -1,18 +1,14 @@
 """What the dashboard asks of the pool: parts that fail alone, pages over several schedds, a missing journal."""
 
-import asyncio
-import time
 
 import pytest
 
-from services.gateway.dashboard import Dashboard, in_time
+from services.gateway.dashboard import Dashboard
 from services.gateway.pool_client import PoolClient
-from services.gateway.single_flight import SingleFlight
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd, column_page
 from shared.daemon.clock import SystemClock
-from shared.errors import RetryableError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
 from shared.messages.base import Envelope, Failure
 from shared.messages.events import JobStarted
@@ -279,49 +275,3 @@ async def test_who_drains_and_wakes_machines_is_told_with_them():
         pool.ads["Defrag"] = [ClassAd({"MyType": "Defrag", "Name": "d", "MachinesDraining": 2, "Secret": 1})]
         page = await pool.survey.machine_page(order="Machine", after="", limit=10, condition="asleep")
         assert page["keepers"] == {"Defrag": [{"Name": "d", "MachinesDraining": 2}], "Rooster": []}
-
-
-async def test_a_part_that_takes_long_is_made_once_for_all_who_ask_meanwhile():
-    flight, ready, begun = SingleFlight(time.monotonic), asyncio.Event(), 0
-
-    async def make():
-        nonlocal begun
-        begun += 1
-        await ready.wait()
-        return "made"
-
-    for _ in range(3):
-        assert await in_time(flight.get("part", make), 0.01) == {"error": "no answer within 0.01 s"}
-    ready.set()
-    assert await in_time(flight.get("part", make), 5.0) == "made"
-    assert begun == 1
-
-
-async def test_a_part_ends_with_the_question_that_was_the_only_one():
-    flight, ended = SingleFlight(time.monotonic), asyncio.Event()
-
-    async def make():
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    asking = asyncio.ensure_future(in_time(flight.get("part", make), 60.0))
-    await asyncio.sleep(0)
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-    await asyncio.wait_for(ended.wait(), 5.0)
-
-
-async def test_a_part_that_fails_too_late_is_told_to_who_asks_next():
-    flight, fails, begun = SingleFlight(time.monotonic), asyncio.Event(), []
-
-    async def make():
-        begun.append(True)
-        await fails.wait()
-        raise RetryableError("the collector is away")
-
-    assert "no answer" in (await in_time(flight.get("part", make), 0.01))["error"]
-    fails.set()
-    assert await in_time(flight.get("part", make), 5.0) == {"error": "the collector is away"}

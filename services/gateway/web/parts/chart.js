@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { count, isNumber, moment, number } from "../lib/format.js";
 import { csv, save } from "../lib/save.js";
+import { once, style } from "../lib/vendor.js";
 
 export const TONES = ["--c-blue", "--c-orange", "--c-green", "--c-red", "--c-pink", "--c-sky", "--c-yellow", "--c-grey"];
 const TONE_OF = {
@@ -10,29 +11,9 @@ const TONE_OF = {
   Completed: "--c-green",
 };
 const HEIGHT = 210;
-/** @type {Promise<any> | null} */
-let loading = null;
 
 /** uPlot with its style sheet. */
-function library() {
-  loading ??= Promise.all([import("../vendor/uplot.js"), style()])
-    .then(([module]) => module.default)
-    .catch((error) => {
-      loading = null; // the next chart tries again
-      throw error;
-    });
-  return loading;
-}
-
-function style() {
-  return new Promise((resolve) => {
-    const link = document.createElement("link");
-    link.rel = "stylesheet";
-    link.href = new URL("../vendor/uplot.css", import.meta.url).href;
-    link.onload = link.onerror = () => resolve(undefined);
-    document.head.append(link);
-  });
-}
+const library = once(async () => (await Promise.all([import("../vendor/uplot.js"), style("uplot.css")]))[0].default);
 
 const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

@@ -2,61 +2,38 @@
 import { Card } from "./bits.js";
 import { resolved } from "./chart.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { once, style } from "../lib/vendor.js";
 import { Keyboard, begin, follow, steer } from "../lib/visit.js";
 
 const ROWS = 24;
 const KEYS = "Ctrl F6 leaves the terminal";
-/** @type {Promise<any> | null} */
-let loading = null;
 
-function library() {
-  loading ??= Promise.all([import("../vendor/xterm.js"), import("../vendor/xterm-fit.js"), style()])
-    .then(([{ Terminal }, { FitAddon }]) => {
-      obey();
-      return { Terminal, FitAddon };
-    })
-    .catch((error) => {
-      loading = null; // the next one tries again
-      throw error;
-    });
-  return loading;
-}
-
-function style() {
-  return new Promise((resolve) => {
-    const link = document.createElement("link");
-    link.rel = "stylesheet";
-    link.href = new URL("../vendor/xterm.css", import.meta.url).href;
-    link.onload = link.onerror = () => resolve(undefined);
-    document.head.append(link);
-  });
-}
+const library = once(async () => {
+  const [{ Terminal }, { FitAddon }] = await Promise.all([import("../vendor/xterm.js"), import("../vendor/xterm-fit.js"), style("xterm.css")]);
+  return { Terminal, FitAddon };
+});
 
 /**
- * xterm.js writes style elements and style attributes, which this page's policy forbids. From here on both go by the
- * interfaces that the policy leaves to scripts; what they look like is the same.
+ * What xterm.js makes in place of its style elements, which this page's policy forbids (bin/vendor-web): its text is a
+ * sheet of the page as long as it is in it.
  */
-function obey() {
-  const attribute = HTMLElement.prototype.setAttribute;
-  HTMLElement.prototype.setAttribute = function setAttribute(name, value) {
-    if (name === "style") this.style.cssText = value;
-    else attribute.call(this, name, value);
-  };
-  document.createElement = (tag, options) => (tag === "style" ? sheet() : Document.prototype.createElement.call(document, tag, options));
-}
+class Sheet extends HTMLElement {
+  #rules = new CSSStyleSheet();
 
-/** In place of a style element: its text is a sheet of the page as long as it is there. */
-function sheet() {
-  const rules = new CSSStyleSheet();
-  const mark = document.createElement("template");
-  document.adoptedStyleSheets = [...document.adoptedStyleSheets, rules];
-  Object.defineProperty(mark, "textContent", { set: (text) => rules.replaceSync(text) });
-  mark.remove = () => {
-    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((one) => one !== rules);
-    Element.prototype.remove.call(mark);
-  };
-  return mark;
+  set textContent(text) {
+    this.#rules.replaceSync(text);
+  }
+
+  connectedCallback() {
+    this.hidden = true;
+    document.adoptedStyleSheets = [...document.adoptedStyleSheets, this.#rules];
+  }
+
+  disconnectedCallback() {
+    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((one) => one !== this.#rules);
+  }
 }
+customElements.define("roost-sheet", Sheet);
 
 /** @param {{row: Record<string, any>}} props a running job of who may run programs beside it */
 export function Shell({ row }) {
