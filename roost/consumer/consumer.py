@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from roost.client import Client
 from roost.consumer.blocking import BlockingLoop, stop_on_signals
 from roost.consumer.exactly_once import Once, Transaction
-from roost.consumer.filters import Filter, Wanted, binding_patterns, patterns_of, shell_patterns, unheard
+from roost.consumer.filters import Filter, Wanted, binding_patterns, patterns_of, shell_patterns
 from roost.consumer.handlers import Attempts, Handler, OnFailure
 from roost.consumer.health import Health, HealthPage
 from roost.consumer.http import HttpSource
@@ -37,6 +37,7 @@ from roost.consumer.position import SAVE_EVERY_S, Position
 from roost.consumer.snapshot import JOB_NEEDS, SLOT_NEEDS, SnapshotCut
 from roost.consumer.source import Closed, Delivered, Gap, Item, Job, Live, Received, Slot, SnapshotItem, Source
 from roost.errors import ClientError
+from roost.event_patterns import unheard
 from roost.locate import locate
 from roost.pool_directory import pool_dir
 from shared.bus.handling import RetryPolicy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,20 +28,6 @@ def patterns_of(types: Iterable[Wanted]) -> tuple[str, ...]:
         else:
             found += [kind.type for kind in _family(one) if kind.type]
     return tuple(dict.fromkeys(found)) or ("#",)
-
-
-def unheard(patterns: Iterable[str]) -> list[str]:
-    """What to tell of patterns that no event of this release fits: they may be mistyped. A later release may have
-    more events, so this is no error."""
-    known = sorted({kind.type for kind in _family(Event) if kind.type})
-    families = sorted({f"{one.partition('.')[0]}.*" for one in known})
-    found = []
-    for pattern in patterns:
-        if not any(matches(pattern, one) for one in known):
-            near = difflib.get_close_matches(pattern, [*families, *known], 1)
-            mend = f"did you mean {near[0]}?" if near else f"there are {', '.join(families)}"
-            found.append(f"no event of this release is {pattern}: {mend}")
-    return found
 
 
 def _family(kind: type[Event]) -> list[type[Event]]:

@@ -20,7 +20,7 @@ class InTime:
     async def get(self, part: Coroutine[Any, Any, Any]) -> Any:
         """A part of an answer, or {"error": why there is none}. What takes longer is still made, for those who ask
         next: begun anew by each of them it would never be done. Whose question is cancelled cancels it."""
-        task = self._parts.spawn(part, part.__qualname__)
+        task = self._parts.spawn(part, "part of an answer")
         try:
             await asyncio.wait((task,), timeout=self.patience_s)
         except asyncio.CancelledError:

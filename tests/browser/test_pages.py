@@ -279,14 +279,17 @@ def test_charts_are_looked_at_closer_together(visit, pool):
     expect(happened).to_contain_text("started")
     over = page.locator(".u-over")
     expect(over).to_have_count(2)
+    # What comes above the charts moves them.
+    expect(page.get_by_label("Loading")).to_have_count(0)
     box = over.first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 40)
+    over.first.hover(position={"x": box["width"] * 0.5, "y": 40})
     # The other chart shows the same moment.
     moments = page.locator(".u-legend tr:first-child .u-value")
     expect(moments.nth(0)).not_to_have_text("–")
     assert moments.nth(0).inner_text() == moments.nth(1).inner_text()
     page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 60, steps=4)
+    over.first.hover(position={"x": box["width"] * 0.7, "y": 50})
+    over.first.hover(position={"x": box["width"] * 0.9, "y": 60})
     page.mouse.up()
     expect(page).to_have_url(re.compile("from=[0-9]+&to=[0-9]+"))
     zoomed = page.url

@@ -66,7 +66,8 @@ class OfGroups:
 def parted(constraint: Expr) -> tuple[Expr | None, list[Expr]]:
     """What of it depends on ads (None: nothing), and what must be true of their daemons: together they are true where
     it is."""
-    own, others = [], []
+    own: list[Expr] = []
+    others: list[Expr] = []
     for one in conjuncts(constraint):
         (others if _of_groups(one) else own).append(one)
     if not others:

@@ -1,6 +1,5 @@
 """What the dashboard asks of the pool: parts that fail alone, pages over several schedds, a missing journal."""
 
-
 import pytest
 
 from services.gateway.dashboard import Dashboard

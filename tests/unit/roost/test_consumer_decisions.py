@@ -6,10 +6,12 @@ import random
 import pytest
 
 from roost import events
-from roost.consumer.filters import Filter, binding_patterns, in_group, patterns_of, shell_patterns, unheard
+from roost.cli import events
+from roost.consumer.filters import Filter, binding_patterns, in_group, patterns_of, shell_patterns
 from roost.consumer.http import time_of
 from roost.consumer.snapshot import SnapshotCut
 from roost.consumer.source import Received
+from roost.event_patterns import unheard
 from roost.events import (
     JobEnded,
     JobEvent,
@@ -312,3 +314,8 @@ def test_patterns_that_events_fit_are_not_spoken_of(pattern):
 )
 def test_a_mistyped_pattern_is_told_with_the_nearest(pattern, near):
     assert unheard([pattern, "job.*"]) == [f"no event of this release is {pattern}: did you mean {near}?"]
+
+
+def test_the_command_looks_at_shell_patterns_as_the_gateway_does():
+    assert events._warnings([]) == events._warnings(["*", "j*", "job.st?rted", "negotiation.cycle"]) == []
+    assert events._warnings(["job.strated"]) == ["no event of this release is job.strated: did you mean job.started?"]

@@ -40,8 +40,11 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
   const box = useRef(null);
   const plot = useRef(null);
   const [theme, setTheme] = useState(0);
+  const [held, hold] = useState(false);
   const names = Object.keys(series);
-  const shape = `${names.join("\n")}${stacked}${theme}`;
+  // What comes while somebody drags waits: a chart that is drawn anew forgets where the dragging began.
+  const shape = useRef("");
+  if (!held) shape.current = `${names.join("\n")}${stacked}${theme}`;
   const lines = names.map((name) => series[name]);
   const drawn = stacked ? stack(lines) : lines;
   const order = stacked ? [...names.keys()].reverse() : [...names.keys()];
@@ -110,13 +113,19 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [shape]);
+  }, [shape.current]);
 
-  useEffect(() => plot.current?.setData(latest.current.data), [times, series, marks.join()]);
+  useEffect(() => {
+    if (!held) plot.current?.setData(latest.current.data);
+  }, [times, series, marks.join(), held]);
+  const press = () => {
+    hold(true);
+    addEventListener("mouseup", () => hold(false), { once: true });
+  };
 
   const saved = () => save(`${label.toLowerCase().replaceAll(" ", "-")}.csv`, "text/csv", csv([relative ? "seconds" : "time", ...names], times.map((at, place) => [relative ? at : new Date(at * 1000).toISOString(), ...lines.map((line) => line[place])])));
   const last = names.map((name) => `${name} ${show(series[name].findLast(isNumber) ?? 0)}${unit}`).join(", ");
-  return html`<figure><div ref=${box} class="u-wrap" role="img" aria-label=${`${label}. Last values: ${last}`}></div>
+  return html`<figure><div ref=${box} class="u-wrap" role="img" onMouseDown=${zoom && press} aria-label=${`${label}. Last values: ${last}`}></div>
     <button type="button" class="button small plain saves" onClick=${saved}>CSV<span class="unseen"> of ${label}</span></button></figure>`;
 }
 
