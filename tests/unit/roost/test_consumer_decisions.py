@@ -6,7 +6,7 @@ import random
 import pytest
 
 from roost import events
-from roost.cli import events
+from roost.cli import events as command
 from roost.consumer.filters import Filter, binding_patterns, in_group, patterns_of, shell_patterns
 from roost.consumer.http import time_of
 from roost.consumer.snapshot import SnapshotCut
@@ -317,5 +317,5 @@ def test_a_mistyped_pattern_is_told_with_the_nearest(pattern, near):
 
 
 def test_the_command_looks_at_shell_patterns_as_the_gateway_does():
-    assert events._warnings([]) == events._warnings(["*", "j*", "job.st?rted", "negotiation.cycle"]) == []
-    assert events._warnings(["job.strated"]) == ["no event of this release is job.strated: did you mean job.started?"]
+    assert command._warnings([]) == command._warnings(["*", "j*", "job.st?rted", "negotiation.cycle"]) == []
+    assert command._warnings(["job.strated"]) == ["no event of this release is job.strated: did you mean job.started?"]
