@@ -494,13 +494,17 @@ class SlotTable:
         passing = self._as_told.together(lambda: self._as_told.mask(constraint))
         return [self._table.keys[row] for row in np.flatnonzero(~passing).tolist()]
 
+    @property
+    def placed(self) -> bool:
+        """Whether `places` has nothing to do."""
+        return Slots.PLACE in self._table.companions and not any(self._to_order)
+
     def places(self) -> NDArray[np.int64]:
         """(n,) int64: what to sort each row by for the natural order of names, as of the last flush. In any thread,
         like a flush."""
         table, (fresh, gone) = self._table, self._to_order
-        known = table.companions.get(Slots.PLACE)
-        if known is not None and not fresh and not gone:
-            return known
+        if self.placed:
+            return table.companions[Slots.PLACE]
         self._order.update(fresh, gone)
         self._to_order = set(), set()
         found = table.companions[Slots.PLACE] = self._order.numbers(table.keys)

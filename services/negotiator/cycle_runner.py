@@ -101,8 +101,8 @@ class CycleRunner:
         """Bring the slot table up to date with what came, unless a thread is at work on it: then the next cycle
         does."""
         if not self._at_work.locked():
-            async with self.up_to_date():
-                pass
+            async with self._at_work:
+                await self._flush()
 
     @asynccontextmanager
     async def up_to_date(self) -> AsyncIterator[None]:
@@ -174,7 +174,8 @@ class CycleRunner:
         async with self._at_work:
             with phases.part("snapshot"):
                 await self._flush()
-                await asyncio.to_thread(self.table.places)
+                if not self.table.placed:
+                    await asyncio.to_thread(self.table.places)
                 snapshot = self.table.snapshot(
                     policy.cycle,
                     requests,

@@ -1,5 +1,5 @@
 """The steps of docs/migration.md, as they are written there: a personal HTCondor with groups, policies and cron jobs,
-its users and its queue of 300 jobs. Nothing is lost, and what does nothing here is told, and nothing else."""
+its users and its queue of a thousand jobs. Nothing is lost, and what does nothing here is told, and nothing else."""
 
 import os
 import random
@@ -189,9 +189,9 @@ GROUPS = ("group_physics.hep", "group_bio", "")
 
 
 def a_queue(rng):
-    """300 jobs of twenty users: {cluster: what queue_log takes}, {job id: (user, kind, all its attributes)}."""
+    """A thousand jobs of twenty users: {cluster: what queue_log takes}, {job id: (user, kind, all its attributes)}."""
     clusters, jobs = {}, {}
-    for number in range(7000, 7030):
+    for number in range(7000, 7100):
         user = f"user{number % 20}@elsewhere"
         group = rng.choice(GROUPS)
         common = shared(user, WhoSaid='"moved"', RequestCpus="1", RequestDisk="1024", Args='"-n $$(Cpus)"')
@@ -220,7 +220,7 @@ def test_nothing_is_lost_on_the_way(pool, place, monkeypatch):
     }
     (place / "Accountantnew.log").write_text(accountant_log(records, NOW))
     clusters, jobs = a_queue(rng)
-    assert len(jobs) == 300
+    assert len(jobs) == 1000
     (place / "job_queue.log").write_text(queue_log(clusters))
     told = walked(pool, place, monkeypatch)
 
@@ -244,7 +244,7 @@ def test_nothing_is_lost_on_the_way(pool, place, monkeypatch):
     # The queue
     coming = {name: job for name, job in jobs.items() if KINDS[job[1]][1] is not None}
     said = told["import queue /var/lib/condor/spool/job_queue.log"]
-    assert f"30 clusters: {len(coming)} jobs taken in, 0 known already" in said
+    assert f"100 clusters: {len(coming)} jobs taken in, 0 known already" in said
     for kind, why in (("over", "completed"), ("removed", "removed")):
         assert re.search(rf"\b{sum(one[1] == kind for one in jobs.values())} left out {why}", said), said
     assert "WARNING" not in said
