@@ -81,7 +81,8 @@ def test_what_can_not_be_run_is_refused_at_once(pool):
 def test_resources_and_retries(inside, pool, tmp_path):
     again = pool.options(retries=1, memory="100MB", cpus=2).submit(jobs.second_time, str(tmp_path / "seen"))
     assert again.result(PATIENCE_S) == "done"
-    with inside.client() as client:
+    with inside.client() as client:  # what a call gave is told before its job is in the history
+        wait_until(lambda: [*client.jobs(again.job_id, history=True)], what="the job in the history")
         (ad,) = client.jobs(again.job_id, history=True)
     assert (ad["RequestCpus"], ad["RequestMemory"], ad["NumJobCompletions"]) == (2, 100, 2)
 
