@@ -5,12 +5,13 @@ import os
 import pty
 import re
 import struct
+import sys
 import termios
 
 import pytest
 
 from tests import warm
-from tests.integration.pools import EmbeddedPool
+from tests.integration.pools import ROOT, EmbeddedPool
 
 pytestmark = [pytest.mark.xdist_group("terminal"), pytest.mark.timeout(300)]
 
@@ -30,11 +31,15 @@ def pool(tmp_path_factory):
 
 def typed(pool, *words, columns=80, cwd=None, **environment):
     """(exit code, what the terminal shows) of `roost ...` in a terminal of so many columns."""
-    roost = warm.programs() / "roost"
+    return in_terminal(pool, [warm.programs() / "roost", *words], columns, cwd, environment)
+
+
+def in_terminal(pool, program, columns, cwd=None, environment=None):
+    """The same of any program."""
     pid, master = pty.fork()
     if pid == 0:
         os.chdir(cwd or pool.directory)
-        os.execve(roost, ["roost", *words], {**pool.environment(), "TERM": "xterm", **environment})
+        os.execve(program[0], program, {**pool.environment(), "TERM": "xterm", **(environment or {})})
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     shown = b""
     try:
@@ -139,3 +144,47 @@ def test_words_that_are_almost_right_are_guessed(pool, tmp_path, text, says):
 def test_no_color_is_obeyed(pool):
     assert "\x1b[" in typed(pool, "analyze", "1.0")[1]
     assert "\x1b[" not in typed(pool, "analyze", "1.0", NO_COLOR="1")[1]
+
+
+#: Commands that print tables, with words of their headings.
+TABLES = {
+    "q": ("OWNER", "HOLD", "TOTAL"),
+    "q -nobatch": ("ID", "OWNER", "RUN_TIME"),
+    "q -hold": ("ID", "HOLD_REASON"),
+    "q -hold-codes": ("CODE",),
+    "history": ("ID", "OWNER"),
+    "status": ("Name", "State", "Activity"),
+    "status -schedd": ("Name", "TotalIdleJobs"),
+    "status -submitters": ("Name", "IdleJobs"),
+    "status -negotiator": ("Name",),
+    "status -total": ("Owner", "Claimed"),
+    "userprio -all": ("Priority",),
+    "userprio -quotas": ("Quota",),
+    "had": ("leads",),
+    "pools": ("Pool", "Cpus", "Held"),
+    "token list": ("ID", "USER", "LEVEL"),
+    "top -once": ("USER", "RUNNING", "COMMAND"),
+    "upgrade -check": ("messages",),
+}
+MANY = """
+import sys
+from roost.cli.main import main
+for line in sys.argv[1:]:
+    print("=====", line, flush=True)
+    code = main(line.split())
+    sys.stderr.flush()
+    print("----- ended with", code, flush=True)
+"""
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_tables_in_terminals_of_all_widths(pool, columns):
+    """One process for all commands, as each takes longer to begin than to answer."""
+    program = [sys.executable, "-c", MANY, *TABLES]
+    code, shown = in_terminal(pool, program, columns, environment={"COLUMNS": str(columns), "PYTHONPATH": str(ROOT)})
+    assert code == 0, shown
+    told = dict(part.split("\n", 1) for part in shown.split("===== ")[1:])
+    assert told.keys() == TABLES.keys()
+    for command, headings in TABLES.items():
+        assert "ended with 0" in told[command], told[command]
+        assert [word for word in headings if word not in told[command]] == [], told[command]
