@@ -218,7 +218,10 @@ _MASKS: Final = (
     (r"slot\d+@[^\s:\"]+", "SLOT"),
     (r"(processes actually suspended: )\d+", r"\1N"),
     # What 028 repeats of its event.
-    (r"^(Cluster|Disk|DiskUsage|CpusUsage|Memory|MemoryUsage|TimeExecuteUsage|TimeSlotBusyUsage) = .*", r"\1 = N"),
+    (
+        r"^(Cluster|Disk|DiskUsage|CpusUsage|Memory|MemoryUsage|NumberOfPIDs|TimeExecuteUsage|TimeSlotBusyUsage) = .*",
+        r"\1 = N",
+    ),
     (r"^((?:Total)?(?:Sent|Received)Bytes|EventTime) = .*", r"\1 = N"),
     (r"^CpusUsage = N\n", ""),  # the reference has none of a run that took no whole second
     (r"^(\w+) = \[.*\]$", r"\1 = AD"),
@@ -241,6 +244,7 @@ def masked(event: str) -> str:
 _ITEMS: Final = "036 of a queue without items tells of none in the reference, and here of as many as jobs"
 _CODE: Final = "021 of output that is missing has the code of the hold here, and 13 in the reference"
 _FINISHED: Final = "whether output that is missing was transferred (040) is told by the reference as it falls"
+_QEDIT: Final = "033 of a JobPrio that `qedit` sets is told here, and in the reference that of `prio` alone"
 _BEGAN: Final = "a program that can not be started has not begun here"
 
 
@@ -254,6 +258,10 @@ def known(case: Case, question: str, mine: Any, theirs: Any) -> str:
     job = case["jobs"][int(question.split()[0])]
     if job["kind"] == "no_output" and mine == [*theirs, "040 Finished transferring output files\n"]:
         return _FINISHED
+    if any("qedit JobPrio" in step[2] for step in job["steps"]) and theirs == [
+        event for event in mine if not event.startswith("033")
+    ]:
+        return _QEDIT
     without = [event for event in theirs if not event.startswith("001")]
     return _BEGAN if job["kind"] == "no_interpreter" and mine == without else ""
 

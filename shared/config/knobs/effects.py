@@ -463,7 +463,7 @@ NONE: Final = (
         _SCHEDD,
     ),
     Answer(
-        "a claim of a partitionable slot is for one carved slot, and the negotiator gives out the rest",
+        "a claim of a partitionable slot is for one carved slot, and the negotiator gives out the rest at once",
         "CLAIM_PARTITIONABLE_LEFTOVERS ENABLE_CLAIMABLE_PARTITIONABLE_SLOTS MAX_PARTITIONABLE_SLOT_CLAIM_TIME "
         "CLAIM_RECYCLING_CONSIDER_LIMITS",
     ),

@@ -184,6 +184,18 @@ def test_knobs_that_nothing_goes_by_are_told_where_they_are_set(told):
     assert [line for line, _ in told("NEGOTIATOR", "\nUSE_PROCD = false\nNEGOTIATOR_NUM_THREADS = 4\n")] == [3]
 
 
+@pytest.mark.parametrize("daemon", ["SCHEDD", "STARTD", "NEGOTIATOR"])
+def test_that_leftovers_of_slots_are_not_claimed_is_told_by_all_who_would(told, daemon):
+    """Whatever it says: the negotiator gives out parts of a slot, and nothing is left over (docs/negotiation.md)."""
+    for value in ("true", "false"):
+        [(line, message)] = told(daemon, f"\nCLAIM_PARTITIONABLE_LEFTOVERS = {value}\n")
+        assert line == 2
+        assert message == (
+            "CLAIM_PARTITIONABLE_LEFTOVERS has no effect: a claim of a partitionable slot is for one carved slot, and "
+            "the negotiator gives out the rest at once"
+        )
+
+
 @spec("CFG-21")
 def test_knobs_that_no_daemon_of_ours_knows_are_told_by_those_whose_work_they_are_of(told):
     text = "FLOCK_FROM = other\nSTARTER_UPLOAD_TIMEOUT = 1\nSHADOW_LOCK =\nCCB_TIMEOUT = 5\nJAVA_MAXHEAP_ARGUMENT = 3\n"

@@ -85,12 +85,13 @@ def test_a_program_that_is_no_java_is_told(tmp_path):
 def test_the_command_line():
     rules = rules_of(
         JAVA="/usr/bin/java",
+        JAVA_CLASSPATH_ARGUMENT="-cp",
         JAVA_CLASSPATH_DEFAULT=". /opt/lib.jar",
         JAVA_EXTRA_ARGUMENTS="\"-Xmx1g '-Dname=two words'\"",
     )
     job = {"JarFiles": "/home/ann/a.jar, b.jar", "JavaVMArgs": "-verbose -Dx=1"}
     assert java_words(rules, launch(job, "Hello", "an argument")) == (
-        "-classpath",
+        "-cp",
         ".:/opt/lib.jar:/x/dir_1/a.jar:/x/dir_1/b.jar",
         "-Xmx1g",
         "-Dname=two words",
