@@ -258,10 +258,11 @@ class ClaimCharges:
         now: float,
         offset: float = 0.0,
         by_cpus: bool = True,
+        clock_set: float = 0.0,
     ) -> None:
         """Take in a slot's ad. user: who is charged ("": nobody). claimed_at: since when it is claimed, its startd's
-        clock; None if it does not say. past: RoostPastClaims. offset: what is to be added to that clock to get ours.
-        by_cpus: use is weighted by cores."""
+        clock as it was then; None if it does not say. clock_set: by how many seconds that clock was set since. past:
+        RoostPastClaims. offset: what is to be added to that clock to get ours. by_cpus: use is weighted by cores."""
         self._hear_past(slot, past, now, offset, by_cpus)
         key, there = (slot, claimed_at or 0.0), self._at.get(slot)
         if there is not None and (there != key or (not user and claimed_at is None)):
@@ -272,7 +273,7 @@ class ClaimCharges:
             return
         known = self._claims.get(key)
         if known is None:
-            began = -math.inf if claimed_at is None else min(now, claimed_at + offset)
+            began = -math.inf if claimed_at is None else min(now, claimed_at + clock_set + offset)
             since = max(began, self._believed)
         elif known.until is None:
             if (known.user, known.weight) != (user, weight):
@@ -313,12 +314,16 @@ class ClaimCharges:
 
     def _ends_at(self, one: Past, now: float, offset: float, by_cpus: bool) -> None:
         """Note that a claim is over, as its startd says, and since when."""
+        offset += one.clock_set
         key, end = (one.slot, one.began), _End(min(now, one.ended + offset), one.ended)
         known = self._claims.get(key)
-        if known is None:
+        if known is not None:
+            end = end._replace(ours=max(end.ours, min(now, known.began)))  # nothing is given back that was not charged
+        else:
             if end.ours <= now - BELIEVED_S:
                 return
-            began = min(end.ours, one.began + offset)
+            # As long as its startd had it, also where that clock is ahead, and its end would be yet to come.
+            began = end.ours - max(0.0, one.ended - one.began)
             known = Claim(one.user, one.cpus if by_cpus else 1.0, began, max(began, min(end.ours, self._believed)))
         if known.until is None:
             self._ends[key] = end

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,13 +62,24 @@ class _Pending:
 #: What `_Facts` and the beginning of a cycle read of an ad by itself, before any job is met.
 _BY_ITSELF: Final = (
     *("State", "PartitionableSlot", "Activity", "AccountingGroup", "RemoteUser", "Cpus", "RoostClaims", "RoostLook"),
-    *("MyAddress", "RoostClaimedAt", "RoostPastClaims", "Offline", "Memory", "Disk", "DaemonShutdown"),
+    *("MyAddress", "RoostClaimedAt", "RoostClockSet", "RoostPastClaims", "Offline", "Memory", "Disk", "DaemonShutdown"),
     *("ConcurrencyLimits", "PreemptingConcurrencyLimits", "MachineResources"),
 )
 _KEYS_BY_ITSELF: Final = tuple(map(fold, _BY_ITSELF))
 _PLAIN: Final = frozenset((bool, int, float, str))
 _WEIGHT: Final = frozenset(("slotweight",))
 _WEIGHED_BY_CPUS: Final = _WEIGHT | {"cpus"}
+
+
+class SlotUse(NamedTuple):
+    """Who is charged for a slot ("": nobody), its weight, since when it is claimed (its startd's clock; None: it does
+    not say), RoostPastClaims, and by how many seconds that clock was set since it is claimed."""
+
+    user: str
+    weight: float
+    claimed_at: float | None
+    past: str
+    clock_set: float
 
 
 @dataclass(slots=True)
@@ -87,6 +98,7 @@ class _Facts:
     startd: str  # inbox
     owner: str  # the daemon whose ad it is; "": nobody said
     claimed_at: float | None  # RoostClaimedAt
+    clock_set: float  # RoostClockSet
     past: str  # RoostPastClaims
 
 
@@ -254,6 +266,7 @@ class SlotTable:
             startd=sys.intern(told.eval_string("MyAddress")),
             owner=owner,
             claimed_at=_moment(told.eval("RoostClaimedAt")),
+            clock_set=_seconds(told.eval("RoostClockSet")),
             past=told.eval_string("RoostPastClaims"),
         )
 
@@ -301,10 +314,10 @@ class SlotTable:
         else:
             del self.pending[name]
 
-    def use(self, name: str) -> tuple[str, float, float | None, str]:
-        """Who is charged for a slot ("": nobody), its weight, since when it is claimed, and claims that are over."""
+    def use(self, name: str) -> SlotUse:
+        """Whom a slot is charged to, and since when."""
         facts = self._facts[name]
-        return facts.user, facts.weight, facts.claimed_at, facts.past
+        return SlotUse(facts.user, facts.weight, facts.claimed_at, facts.past, facts.clock_set)
 
     def drop(self, name: str) -> None:
         self._back(name)
@@ -580,6 +593,10 @@ def _room(ad: QuickAd | _Plain) -> float:
 
 def _moment(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 < value < 1e11 else None
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e11 else 0.0
 
 
 def places(names: Sequence[str]) -> NDArray[np.int64]:

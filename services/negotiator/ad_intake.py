@@ -201,16 +201,17 @@ class AdIntake:
 
     def _charge(self, name: str, offset: float) -> None:
         """Have a slot that is in the table charged."""
-        user, weight, claimed_at, past = self._table.use(name)
+        use = self._table.use(name)
         self.claim_charges.slot_seen(
             name,
-            user=user,
-            weight=weight,
-            claimed_at=claimed_at,
-            past=past,
+            user=use.user,
+            weight=use.weight,
+            claimed_at=use.claimed_at,
+            past=use.past,
             now=self._clock.now(),
             offset=offset,
             by_cpus=self.policy.cycle.use_slot_weights,
+            clock_set=use.clock_set,
         )
 
     @staticmethod

@@ -27,7 +27,6 @@ from services.negotiator.cycle_runner import CycleRunner
 from services.negotiator.metrics import CycleCounts, CycleStatistics, Metrics, attributes
 from services.negotiator.schedd_client import CycleIdentity, ScheddClient
 from services.negotiator.settings import LastCycle, next_start, read_request_lists, read_timing
-from services.negotiator.steady_clock import SteadyClock
 from services.negotiator.stored_accountant import StoredAccountant
 from shared.bus.api import Exchange, NotAllowed, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
@@ -44,6 +43,7 @@ from shared.daemon.context import Context
 from shared.daemon.invariants import Invariants
 from shared.daemon.orders import ORDERS, handle_order
 from shared.daemon.statistics import Statistics
+from shared.daemon.steady_clock import SteadyClock
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
 from shared.messages.analysis import Analyze

@@ -36,6 +36,7 @@ from services.startd.components.reuse import Reuse
 from services.startd.components.run_statistics import RunStatistics
 from services.startd.components.transfer_plugins import TransferPlugins
 from services.startd.context import Component, Handler, StartdContext
+from services.startd.core import journal_records
 from services.startd.core.machine.resources import Output
 from services.startd.core.machine.slot_plan import plan_slots
 from services.startd.core.slots.drain import OffMode
@@ -70,6 +71,8 @@ from shared.daemon.context import Context
 from shared.daemon.invariants import Invariants
 from shared.daemon.orders import handle_order
 from shared.daemon.shutdown_expression import Shutdown
+from shared.daemon.steady_clock import SteadyClock
+from shared.host import boot_id
 from shared.messages.base import Envelope, Message
 
 #: What a startd has beside slots, claims and runs.
@@ -177,6 +180,8 @@ class Startd(Daemon):
         self.outputs = await take_inventory(context.config, context.log)
         found = plan_slots(context.config, machine.detected, machine.disk_of, self.outputs)
         start_time = self._advertiser.start_time
+        kept = journal.load("clock").get("machine")
+        clock = SteadyClock(context.clock, journal_records.unpack_clock(kept, boot_id()))
         table = SlotTable(
             self.name,
             start_time,
@@ -195,7 +200,7 @@ class Startd(Daemon):
                 settings=current.settings,
             ),
             sample=lambda: machine.source.sample(context.execute, context.clock.now()),
-            now=context.clock.now,
+            now=clock.now,
             monotonic=context.clock.monotonic,
         )
         slot_manager = SlotManager(
@@ -213,12 +218,15 @@ class Startd(Daemon):
             ads=ads,
             background=self._background,
             update_interval=lambda: current.settings.update_interval,
+            now=clock.now,
+            follow_clock=self._follow_clock,
         )
         run_table, wakeups, observers = RunTable(), Wakeups(), list[Observer]()
         execution = await self.open_launchers(table, journal_writer, run_table, publisher)
         leases = LeaseKeeper(context.clock, journal_writer, run_table, execution.launchers)
         services = SlotServices(
             context=context,
+            clock=clock,
             machine=machine,
             current=current,
             slot_manager=slot_manager,
@@ -373,7 +381,12 @@ class Startd(Daemon):
     def ready(self) -> str:
         return "" if self._started else "its slots to be set up"
 
+    def _follow_clock(self) -> None:
+        if self._shared is not None:
+            self._shared.follow_clock()
+
     async def _on_request(self, envelope: Envelope) -> Message:
+        self._follow_clock()
         handler = self._handlers.get(type(envelope.body))
         if handler is None:
             return await handle_order(self, envelope)

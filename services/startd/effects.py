@@ -111,7 +111,7 @@ class EffectsDispatcher:
             if partitionable and self._children.get(name) != slot.children:
                 self._children[name] = slot.children
                 put("offers", name, {"children": slot.children})
-            if effects.ended and slot.past:
+            if (effects.ended or effects.clock_set) and slot.past:
                 put("past", name, journal_records.pack_past(slot.past))
             shown = (slot.state, slot.offer, slot.waiting, slot.asked, slot.free if partitionable else None)
             if self._shown.get(name) != shown:

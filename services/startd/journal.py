@@ -32,7 +32,7 @@ class JournalFull(RetryableError):
 class Journal:
     """Tables of packed records by key."""
 
-    TABLES = ("claims", "runs", "offers", "waiting", "steering", "images", "past", "leases")
+    TABLES = ("claims", "runs", "offers", "waiting", "steering", "images", "past", "leases", "clock")
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -29,8 +29,8 @@ LATER_S, LATEST_S = 0.2, 1.0
 
 
 def between_jobs(slot: Slot, told: Condition | None, now: float) -> bool:
-    """Whether a slot that was told to be busy has just ended a job of a claim that may bring it another. now: wall
-    clock."""
+    """Whether a slot that was told to be busy has just ended a job of a claim that may bring it another. now: by the
+    clock of slots."""
     claim = slot.claim
     if claim is None or told != Condition(State.CLAIMED, Activity.BUSY) or slot.waiting or claim.end_reason:
         return False
@@ -39,7 +39,8 @@ def between_jobs(slot: Slot, told: Condition | None, now: float) -> bool:
 
 
 class Publisher:
-    """Sends ads, events and notices. update_interval: UPDATE_INTERVAL as it is now, seconds."""
+    """Sends ads, events and notices. update_interval: UPDATE_INTERVAL as it is now, seconds. now: by slots' clock;
+    follow_clock: it goes by the wall clock again."""
 
     def __init__(
         self,
@@ -50,6 +51,8 @@ class Publisher:
         ads: AdCache,
         background: BackgroundTasks,
         update_interval: Callable[[], float],
+        now: Callable[[], float],
+        follow_clock: Callable[[], None],
     ) -> None:
         self.advertiser = advertiser
         self._context = context
@@ -57,6 +60,8 @@ class Publisher:
         self._ads = ads
         self._background = background
         self._update_interval = update_interval
+        self._now = now
+        self._follow_clock = follow_clock
         self._dirty = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
         self._pace = Pace(LATER_S, LATEST_S)
@@ -97,6 +102,7 @@ class Publisher:
         clock, manager, ads = self._context.clock, self._slot_manager, self._ads
         due = clock.monotonic()
         while True:
+            self._follow_clock()  # what ads say of times is by the clock that their message is by
             self._dirty.clear()
             if clock.monotonic() >= due:
                 due = clock.monotonic() + self._update_interval()
@@ -123,7 +129,7 @@ class Publisher:
     def _without_passing(self, changed: set[str]) -> set[str]:
         """Leave out slots that are between two jobs of a claim, as it seems: there is more to tell of them in a moment.
         Each is left out once, then told as it is."""
-        now, slots = self._context.clock.now(), self._slot_manager.slots
+        now, slots = self._now(), self._slot_manager.slots
         seem = {name for name in changed if name in slots and between_jobs(slots[name], self._told.get(name), now)}
         self._held_back = seem - self._held_back
         if self._held_back:
@@ -132,6 +138,7 @@ class Publisher:
 
     async def tell_all(self) -> None:
         """All ads now, each as a whole: what changes nearly all that others make of them needs no comparison."""
+        self._follow_clock()
         manager, ads = self._slot_manager, self._ads
         ads.renew()
         await self.advertiser.publish(
@@ -139,6 +146,7 @@ class Publisher:
         )
 
     async def resend(self, request: SendAds) -> None:
+        self._follow_clock()
         await self.advertiser.resend(request)
 
     def close(self) -> None:

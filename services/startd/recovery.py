@@ -24,6 +24,8 @@ async def recover(startd: StartdContext, journal: Journal) -> SlotEffects:
     """Bring back to life what the journal knows. Launchers are asked which runs they still have; directories that
     nobody owns are removed; claims that do not fit any more are told to their access points."""
     lost, effects = _claims(startd, journal)
+    startd.follow_clock()  # it may have been set while no startd was there
+    startd.keep_clock()
     kept = [RunRecord.unpack(record) for record in journal.load("runs").values()]
     for name, launcher in startd.launchers.items():
         await launcher.adopt({one.name for one in kept if one.launcher == name})
@@ -70,7 +72,7 @@ def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, tuple[Cla
     lost: dict[str, tuple[Claim, str]] = {}
     # The oldest first: where the machine has become smaller, those that have run longest keep their place.
     claims = [journal_records.unpack_claim(record) for record in journal.load("claims").values()]
-    for claim, slot in sorted(claims, key=lambda one: (one[0].made_at, one[1].name)):
+    for claim, slot in sorted(claims, key=lambda one: (one[0].made_at + one[0].clock_set, one[1].name)):
         claim_id = claim.claim_id
         trouble, changed = manager.restore(claim, slot, startd.now())
         effects.add(changed)

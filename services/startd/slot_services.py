@@ -7,6 +7,7 @@ from pathlib import Path
 
 from services.startd.ads.ad_cache import AdCache
 from services.startd.background import BackgroundTasks, Wakeups
+from services.startd.core import journal_records
 from services.startd.core.machine.detected import Detected
 from services.startd.core.machine.slot_types import Partition
 from services.startd.core.slots.slot_manager import SlotManager
@@ -24,6 +25,8 @@ from services.startd.run.reuse_directory import ReuseDirectory
 from services.startd.run_table import RunTable
 from services.startd.settings import Settings
 from shared.daemon.context import Context
+from shared.daemon.steady_clock import SteadyClock
+from shared.host import boot_id
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class SlotServices:
     """What the rooms of a startd share."""
 
     context: Context
+    clock: SteadyClock
     machine: Machine
     current: CurrentSettings
     slot_manager: SlotManager
@@ -86,11 +90,24 @@ class SlotServices:
         return self.machine.detected
 
     def now(self) -> float:
-        """Wall clock, seconds."""
-        return self.context.clock.now()
+        """Seconds since 1970: the wall clock, but that it goes on evenly until `follow_clock` when that is set."""
+        return self.clock.now()
+
+    def follow_clock(self) -> None:
+        """Go by the wall clock again, if it was set: nothing is older or younger for that."""
+        if seconds := self.clock.set_by():
+            self.context.log.warning("clock_set", seconds=round(seconds, 1))
+            self.clock.follow(seconds)
+            self.keep_clock()
+            self.effects.carry_out(self.slot_manager.clock_set(seconds))
+
+    def keep_clock(self) -> None:
+        """Have written down by which clock all the rest is."""
+        self.journal_writer.put("clock", "machine", journal_records.pack_clock(boot_id(), self.clock.ahead))
 
     def review(self) -> None:
         """Look at the policy of all slots now."""
+        self.follow_clock()
         self.ads.refresh()
         self.effects.carry_out(self.slot_manager.review(self.now()))
 

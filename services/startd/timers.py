@@ -39,6 +39,7 @@ async def review_policies(startd: SlotServices) -> None:
     clock, manager, wakeups = startd.context.clock, startd.slot_manager, startd.wakeups
     due = clock.monotonic()
     while True:
+        startd.follow_clock()
         wakeups.review_rescheduled.clear()
         mono, now = clock.monotonic(), startd.now()
         wakeups.polling = manager.in_use

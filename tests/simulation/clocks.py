@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from tests.simulation.faults import any_of, down
+from tests.simulation.faults import any_of, cut, down
 from tests.simulation.world import MACHINES, World
 
 
@@ -64,4 +64,21 @@ async def leaders_clock_jumps(world: World, chance: random.Random) -> None:
     elif _leads(world, name):  # its lease is over, and its HAD, which has the lead, says at once that it goes on
         life.daemon.leads_until = 0.0
     await asyncio.sleep(gap)
+    _step(world, name, -seconds)
+
+
+async def startds_clock_jumps(world: World, chance: random.Random) -> None:
+    """By an hour and back, while nobody hears of the claims that come and go there, or while it is dead."""
+    name = any_of(world, chance, "startd")
+    seconds, gap = chance.choice([-3600.0, 3600.0, -45.0, 45.0]), chance.choice([0.5, 5.0, 15.0])
+    lost = chance.choice(["it is killed", "it is cut from the bus", "it goes on"])
+    world.note(f"the clock of {name} jumps by {seconds:g} s, {gap:g} s later {lost}; after as long it jumps back")
+    _step(world, name, seconds)
+    await asyncio.sleep(gap)
+    if lost == "it is killed":
+        await down(world, name, gap)
+    elif lost == "it is cut from the bus":
+        await cut([name], world, gap)
+    else:
+        await asyncio.sleep(gap)
     _step(world, name, -seconds)

@@ -166,16 +166,16 @@ async def freeze(world: World, chance: random.Random) -> None:
 async def cut_bus(world: World, chance: random.Random) -> None:
     name, seconds = any_of(world, chance), chance.choice([0.2, 3.0, 15.0, 35.0])
     world.note(f"{name} is cut from the bus for {seconds:g} s")
-    await _cut([name], world, seconds)
+    await cut([name], world, seconds)
 
 
 async def broker_restarts(world: World, chance: random.Random) -> None:
     seconds = chance.choice([0.5, 5.0, 15.0, 40.0])
     world.note(f"the broker is away for {seconds:g} s")
-    await _cut(list(world.names()), world, seconds)
+    await cut(list(world.names()), world, seconds)
 
 
-async def _cut(names: list[str], world: World, seconds: float) -> None:
+async def cut(names: list[str], world: World, seconds: float) -> None:
     lives = [world.lives[name] for name in names]
     for life in lives:
         life.bus.disconnect()
@@ -423,7 +423,7 @@ async def gateways_fail(world: World, chance: random.Random) -> None:
         world.lives[name].freeze(seconds)
         await asyncio.sleep(seconds)
     else:
-        await _cut([name], world, seconds)
+        await cut([name], world, seconds)
 
 
 def _with_numbers(name: str) -> str:

@@ -188,6 +188,7 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
     world.broker_keeps = story.seed >= seeds.EARLIER_FROM
     world.parallel = story.seed >= seeds.PARALLEL_FROM
     world.wires.kept = world.grouped = story.seed >= seeds.KEPT_FROM
+    world.usage.moves_with_clocks = story.seed >= seeds.STARTDS_FROM
     world.gateways = SimulatedGateway if story.seed >= seeds.GATEWAYS_FROM else None
     if story.seed >= seeds.LEASES_FROM:
         world.long_leases = long_leases.LongLeases(world.time, world.hosts, world.violations)

@@ -66,6 +66,9 @@ LEASES = 3 * (faults.everything_away,)
 #: From here on the clock of who leads is set while the lead changes hands.
 LEADERS_FROM = 130_000
 LEADERS = 3 * (clocks.leaders_clock_jumps,)
+#: From here on the clocks of startds are set while claims come and go unheard, and nobody is charged for that.
+STARTDS_FROM = 300_000
+STARTDS = 3 * (clocks.startds_clock_jumps,)
 
 #: From which seed on there are which faults besides.
 _MORE: tuple[tuple[int, tuple[Fault, ...]], ...] = (
@@ -77,6 +80,7 @@ _MORE: tuple[tuple[int, tuple[Fault, ...]], ...] = (
     (KEPT_FROM, KEPT),
     (LEASES_FROM, LEASES),
     (LEADERS_FROM, LEADERS),
+    (STARTDS_FROM, STARTDS),
 )
 
 

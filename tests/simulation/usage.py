@@ -41,6 +41,7 @@ class Usage:
     def __init__(self, time: Callable[[], float]) -> None:
         self.time = time
         self.claims: dict[str, Claimed] = {}  # by claim id
+        self.moves_with_clocks = False  # a startd's clock that is set is no excuse
         self.slack_s = 0.0  # core-seconds that a wrong clock makes
         #: The same, of a leader's clock, where nobody noted by another clock when the accounting records were written.
         self.unnoted_s = 0.0
@@ -81,6 +82,8 @@ class Usage:
 
     def stepped(self, host: str, seconds: float) -> None:
         """A startd's clock was set: what it says next of claims that there were before is that wrong."""
+        if self.moves_with_clocks:
+            return
         if seconds < 0:
             self.set_back[host] = self.time(), -seconds
         cores = sum(one.cpus for one in self.claims.values() if one.host == host and one.ended is None)

@@ -18,7 +18,7 @@ KEPT: Final = frozenset(
         *("MyType", "TargetType", "Name", "Machine", "MyAddress", "StartdIpAddr", "DaemonStartTime"),
         *("SlotID", "DSlotID", "ParentSlotName", "SlotType", "SlotTypeID", "PartitionableSlot", "DynamicSlot"),
         *("State", "Activity", "EnteredCurrentState", "EnteredCurrentActivity", "MyCurrentTime"),
-        *("RoostClaims", "RoostLook", "RoostClaimedAt", "RoostPastClaims"),
+        *("RoostClaims", "RoostLook", "RoostClaimedAt", "RoostClockSet", "RoostPastClaims"),
         *("Cpus", "Memory", "Disk", "GPUs", "MachineResources", "NumDynamicSlots", "PslotRollupInformation"),
         *("Requirements", "Start", "Rank", "IsOwner", "SlotWeight", "MachineMaxVacateTime", "WithinResourceLimits"),
         *("RemoteUser", "RemoteOwner", "AccountingGroup", "CurrentRank", "JobId", "ClientMachine", "PublicClaimId"),

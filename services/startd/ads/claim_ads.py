@@ -59,6 +59,8 @@ def put_claim(
     if claim.accounting_group:
         ad["AccountingGroup"] = claim.accounting_group
     ad["RoostClaimedAt"] = claim.made_at
+    if claim.clock_set:
+        ad["RoostClockSet"] = claim.clock_set
     ad["ClientMachine"] = claim.schedd
     ad["RemoteScheddName"] = claim.schedd
     ad["PublicClaimId"] = public_claim_id(claim.claim_id)

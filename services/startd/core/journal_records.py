@@ -149,8 +149,20 @@ def unpack_waiting(record: Mapping[str, Any]) -> WaitingClaim:
     )
 
 
+def pack_clock(boot: str, ahead: float) -> dict[str, Any]:
+    """How far the clock of all that is written down is ahead of the machine's own, which counts from `boot`."""
+    return {"boot": boot, "ahead": ahead}
+
+
+def unpack_clock(record: Mapping[str, Any] | None, boot: str) -> float | None:
+    """How far; None: nobody knows, as no earlier life wrote it down, or the machine was started anew since."""
+    if record is None or record["boot"] != boot:
+        return None
+    return float(record["ahead"])
+
+
 def pack_past(past: Iterable[Past]) -> dict[str, Any]:
-    return {"claims": [asdict(one) for one in past]}
+    return {"claims": [_without_clock(asdict(one)) for one in past]}
 
 
 def unpack_past(record: Mapping[str, Any]) -> tuple[Past, ...]:
@@ -168,6 +180,13 @@ def _amounts(of: Mapping[str, float], ids: Mapping[str, list[str]]) -> Amounts:
 def _packed_claim(claim: Claim) -> dict[str, Any]:
     kept = {stored: getattr(claim, name) for name, stored in _CLAIM_FIELDS}
     kept["haste"], kept["vacate_code"] = int(claim.urgency), int(claim.vacate_code)
+    return _without_clock(kept)
+
+
+def _without_clock(kept: dict[str, Any]) -> dict[str, Any]:
+    """Without `clock_set` where it says nothing: earlier releases read no record that has it."""
+    if not kept["clock_set"]:
+        del kept["clock_set"]
     return kept
 
 

@@ -167,8 +167,90 @@ def test_an_end_that_is_told_again_by_a_startd_that_was_away_counts_once(books: 
 
 
 def test_nonsense_of_a_startd_is_left_out() -> None:
-    text = "x\n1 2\n-1 5 1 slot1@ep a@p\n5 1 1 slot1@ep a@p\nnan nan nan s u\n1 2 inf s u\n1 2 1 slot1@ep a b@p"
+    text = "x\n1 2\n-1 5 1 slot1@ep a@p\nset9 8\nsetx 1 2 1 s u\nset-9 1 2 1 s u\n"
+    text += "nan nan nan s u\n1 2 inf s u\n1 2 1 slot1@ep a b@p"
     assert [(one.began, one.ended, one.user) for one in read_past(text)] == [(1.0, 2.0, "a b@p")]
+
+
+@spec("ACC-18")
+@pytest.mark.parametrize("clock_set", [0.0, -3600.0, 3600.0, 0.1])
+def test_a_claim_that_is_over_is_read_as_it_was_written(clock_set: float) -> None:
+    one = Past("slot1_1@ep", 7000.1, 7020.3, 2.0, "a b@p", clock_set)
+    assert read_past(one.text) == [one]
+
+
+@spec("ACC-18")
+@pytest.mark.parametrize("clock_set", [-3600.0, 3600.0])
+def test_a_startds_clock_that_was_set_loses_no_claim_and_no_second_of_it(books: Books, clock_set: float) -> None:
+    """Of claims that nobody heard of, one that is heard of late, one that was known, and one that was over by then. The
+    startd's clock was right before, so what is to be added to it is what it was set by."""
+
+    def ad(slot: str, claimed_at: float | None = None, told: str = "", at: float = clock_set) -> None:
+        books.slots.pop(slot, None)
+        if claimed_at is not None:
+            books.slots[slot] = (ALICE, 1.0)
+        books.claim_charges.slot_seen(
+            slot,
+            user=ALICE if claimed_at else "",
+            weight=1.0,
+            claimed_at=claimed_at,
+            past=told,
+            now=books.now,
+            offset=-at,
+            clock_set=at,
+        )
+        books._late()
+
+    books.now = 10_000.0
+    ad("slot1_3@ep", 10_000.0, at=0.0)
+    ad("slot1@ep", told=past(("slot1_4@ep", 9990.0, 10_000.0)), at=0.0)
+    books.at(10_030.0)
+    ad("slot1_2@ep", 10_010.0)
+    assert books.used() == pytest.approx(10.0 + 30.0 + 20.0)
+    books.at(10_040.0)
+    told = [
+        Past(slot, began, ended, 1.0, ALICE, clock_set).text
+        for slot, began, ended in (
+            ("slot1_1@ep", 10_005.0, 10_025.0),
+            ("slot1_2@ep", 10_010.0, 10_035.0),
+            ("slot1_3@ep", 10_000.0, 10_035.0),
+            ("slot1_4@ep", 9990.0, 10_000.0),
+        )
+    ]
+    ad("slot1@ep", told="\n".join(told))
+    books.gone("slot1_2@ep")
+    books.gone("slot1_3@ep")
+    assert books.used() == pytest.approx(20.0 + 25.0 + 35.0 + 10.0)
+
+
+@spec("ACC-18")
+def test_a_claim_that_ends_before_it_began_as_an_earlier_release_says_ends_all_the_same(books: Books) -> None:
+    """During which the startd's clock was set an hour back; its next ads are by that clock."""
+    books.now = 10_000.0
+    books.ad("slot1@ep", 10_000.0)
+    books.at(10_030.0)
+    books.slots.pop("slot1@ep")
+    told = past(("slot1@ep", 10_000.0, 6420.0))
+    books.claim_charges.slot_seen(
+        "slot1@ep", user="", weight=1.0, claimed_at=None, past=told, now=10_030.0, offset=3600.0
+    )
+    books._late()
+    assert books.used() == pytest.approx(20.0)
+
+
+@spec("ACC-18")
+def test_no_more_is_given_back_than_was_charged(books: Books) -> None:
+    """An earlier release whose clock was set forth as its claim was over: it ended long ago, by what is said now."""
+    books.now = 10_000.0
+    books.ad("slot1@ep", 10_000.0)
+    books.at(10_030.0)
+    books.slots.pop("slot1@ep")
+    told = past(("slot1@ep", 10_000.0, 10_020.0))
+    books.claim_charges.slot_seen(
+        "slot1@ep", user="", weight=1.0, claimed_at=None, past=told, now=10_030.0, offset=-3600.0
+    )
+    books._late()
+    assert books.used() == pytest.approx(0.0)
 
 
 @spec("ACC-18")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.startd.core import journal_records
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.run import run_times
 from services.startd.core.run.run_times import Moment
@@ -39,3 +40,10 @@ def test_a_run_that_an_older_release_began_has_the_wall_clocks_time():
     run.began = 5000.0
     run_times.end(run, Moment("a", 20.0, 5100.0))
     assert (run_times.had_s(run), run_times.ran_s(run)) == (100.0, 98.0)
+
+
+def test_how_far_the_clock_was_ahead_is_known_until_the_machine_is_started_anew():
+    kept = journal_records.pack_clock("a", 1234.5)
+    assert journal_records.unpack_clock(kept, "a") == 1234.5
+    assert journal_records.unpack_clock(kept, "b") is None
+    assert journal_records.unpack_clock(None, "a") is None

@@ -1135,3 +1135,45 @@ def test_a_request_that_comes_again_while_its_slot_is_backfilled_is_answered_ali
     ask = request(slots.slot_manager, ONE, 77, submitter="bob")
     first = slots.slot_manager.request(ask, job(), slots.now)
     assert slots.slot_manager.request(ask, job(), slots.now).waiting is first.waiting
+
+
+@spec("ACC-18", "STM-49")
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_makes_nothing_older_or_younger(seconds):
+    """Nobody must leave earlier, or may stay longer; and what is told of the claim says how long it was."""
+    slots = Slots(preempt="Flip == 1", max_job_retirement_time="60", machine_max_vacate_time="10", claim_worklife="500")
+    claim = slots.run()
+    known_by = claim.made_at
+    slots.after(20)
+    slots.now += seconds
+    slots.slot_manager.clock_set(seconds)
+    slots.after(9, Flip=1)
+    assert slots.at() == "Claimed/Retiring"
+    assert claim.run_time(slots.now) == 29
+    slots.after(22)  # 10 s before the end of its retirement (STM-50)
+    assert slots.at() == "Preempting/Vacating"
+    slots.after(9)
+    assert slots.stops == [(claim.run, "ask")]
+    slots.after(1)
+    assert slots.at() == "Preempting/Killing"
+    assert (claim.made_at, claim.age(slots.now)) == (known_by, 61)
+    slots.gone(claim)
+    (past,) = slots.slot_manager.slots[ONE].past
+    assert (past.began, past.ended - past.began, past.clock_set) == (known_by, 61, seconds)
+    slots.now -= seconds
+    changes = slots.slot_manager.clock_set(-seconds)
+    assert [one.clock_set for one in slots.slot_manager.slots[ONE].past] == [0]
+    assert changes.clock_set
+    assert ONE in changes.slots
+    assert slots.slot_manager.slots[ONE].state_since == slots.now
+
+
+@spec("ACC-18")
+def test_a_drain_is_as_old_as_it_was_by_a_clock_that_is_set():
+    slots = Slots()
+    slots.run()
+    slots.drain(reason="")
+    orders = slots.slot_manager.machine_orders
+    before = orders.drain.since, orders.last_start
+    slots.slot_manager.clock_set(3600.0)
+    assert (orders.drain.since, orders.last_start, orders.last_stop) == (before[0] + 3600, before[1] + 3600, 0)

@@ -8,7 +8,7 @@ in which jobs that were there before it still run (spec rows DFR-07 to DFR-10).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -102,6 +102,14 @@ class MachineOrders:
     def emptying(self) -> bool:
         """All slots are to be emptied, or are."""
         return self.drain is not None or self.off is not None
+
+    def clock_set(self, seconds: float) -> None:
+        """The clock was set by so many seconds."""
+        if self.drain is not None:
+            self.drain = replace(self.drain, since=self.drain.since + seconds)
+        self.last_start += seconds if self.last_start else 0.0
+        self.last_stop += seconds if self.last_stop else 0.0
+        self.since += seconds if self.since else 0.0
 
     def pack(self) -> dict[str, Any]:
         """For the journal."""

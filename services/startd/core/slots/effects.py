@@ -51,6 +51,7 @@ class SlotEffects:
     stops: list[StopRun] = field(default_factory=list)
     suspensions: list[Suspension] = field(default_factory=list)
     machine_orders: bool = False  # they are others: to be written down
+    clock_set: bool = False  # what slots tell of claims that are over is another: to be written down
     completed: Completion | None = None  # a drain is complete, and this is to follow
 
     def __bool__(self) -> bool:
@@ -68,4 +69,5 @@ class SlotEffects:
         self.stops += later.stops
         self.suspensions += later.suspensions
         self.machine_orders |= later.machine_orders
+        self.clock_set |= later.clock_set
         self.completed = later.completed or self.completed

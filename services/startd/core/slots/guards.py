@@ -175,7 +175,7 @@ def _of_no_more_use(at: Situation) -> bool:
         return True
     if at.claim.jobs == 0:
         return False  # it was made for a job that is about to begin
-    age = at.now - at.claim.made_at
+    age = at.claim.age(at.now)
     return policy.start_refuses(at.plain, at.ad, at.job) or policy.worklife_over(at.policy, at.ad, at.job, age)
 
 

@@ -51,7 +51,7 @@ class Claim:
     lease_s: float
     alive_interval_s: int
     job_ad: bytes  # the request's ad, then the running job's
-    made_at: float
+    made_at: float  # also that by which negotiators know it: never moved when the clock is set, as all other times are
     epoch: int
     shard: str = ""  # of the negotiator whose epoch that is
     concurrency_limits: str = ""  # as matched; what the slot's ad shows of it (LIM-12)
@@ -77,6 +77,7 @@ class Claim:
     while_draining: bool = False  # it was accepted while the machine was being drained (DFR-09)
     vacate_s: float = 0.0  # granted to the run for leaving by itself, once the slot is Preempting
     killed_at: float = 0.0  # when its run was last told to end at once
+    clock_set: float = 0.0  # by so many seconds the clock was set since `made_at`
 
     def describe(self, job: ClassAd, rank: float) -> None:
         """Note of its job what ads and decisions ask for often."""
@@ -105,6 +106,17 @@ class Claim:
         self.run, self.jobs, self.job_ad = run, self.jobs + 1, job_ad
         self.run_since, self.suspended_s, self.suspended_at, self.suspensions = now, 0.0, 0.0, 0
 
+    def age(self, now: float) -> float:
+        """For how long it has been there."""
+        return now - self.made_at - self.clock_set
+
+    def set_clock(self, seconds: float) -> None:
+        """The clock was set by so many seconds: go on by it."""
+        self.clock_set += seconds
+        self.run_since = _moved(self.run_since, seconds)
+        self.suspended_at = _moved(self.suspended_at, seconds)
+        self.killed_at = _moved(self.killed_at, seconds)
+
     def end(self, now: float) -> None:
         """Its run is gone."""
         self.earlier_s += self.run_time(now)
@@ -116,6 +128,11 @@ class Claim:
     def go_on(self, now: float) -> None:
         self.suspended_s += max(0.0, now - self.suspended_at)
         self.suspended_at, self.by_user = 0.0, False
+
+
+def _moved(moment: float, seconds: float) -> float:
+    """A moment by a clock that was set by so many seconds; 0 is none."""
+    return moment + seconds if moment else 0.0
 
 
 @dataclass(slots=True)

@@ -171,6 +171,12 @@ class SlotDriver:
             machine_orders.unclaimed += cpus * max(0.0, now - since)
         self._idle = now, idle_cpus(table.slots.values())
 
+    def clock_set(self, seconds: float) -> None:
+        """The clock was set by so many seconds."""
+        self._left = None
+        if self._idle is not None:
+            self._idle = self._idle[0] + seconds, self._idle[1]
+
     # -- moving
 
     def review(self, now: float) -> None:
@@ -351,7 +357,7 @@ class SlotDriver:
         if slot.claim is not None:
             table.end_claim(slot, now, broken=broken)
         claim = waiting.claim
-        claim.made_at = now
+        claim.made_at, claim.clock_set = now, 0.0
         table.move(slot, Cause.CLAIMED_ANEW, now)
         table.occupy(slot, claim)
         table.effects.ready.append(claim)
@@ -393,7 +399,7 @@ class SlotDriver:
         table.forget_waiting(waiting)  # slots that are leaving for it go on leaving
         parent.free = parent.free.plus(waiting.reserved)
         slot = table.carve(parent, wanted, now)
-        claim.slot, claim.made_at = slot.name, now
+        claim.slot, claim.made_at, claim.clock_set = slot.name, now, 0.0
         table.occupy(slot, claim)
         table.move(slot, Cause.CLAIMED, now)
         table.effects.ready.append(claim)

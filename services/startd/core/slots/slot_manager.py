@@ -316,6 +316,13 @@ class SlotManager:
 
     # -- benchmarks and backfill: what a slot in Unclaimed/Benchmarking or Backfill is told by who runs them
 
+    def clock_set(self, seconds: float) -> SlotEffects:
+        """The clock was set by so many seconds: nothing is older or younger for that, nobody has to leave earlier or
+        may stay longer."""
+        self._table.clock_set(seconds)
+        self._driver.clock_set(seconds)
+        return self._done()
+
     def benchmarked(self, slot_name: str, now: float) -> SlotEffects:
         """The benchmarks of this slot are over (STM-04). It is not asked at once whether they are due again."""
         slot = self.slots.get(slot_name)
@@ -558,7 +565,7 @@ class SlotManager:
             return Refused("busy", f"run {claim.run} is still there"), self._done()
         ad = self._ad_of(slot)
         policy = self._table.policy(slot)
-        if claim.jobs and worklife_over(policy, ad, job, now - claim.made_at):
+        if claim.jobs and worklife_over(policy, ad, job, claim.age(now)):
             return Refused("worklife", "the claim is older than CLAIM_WORKLIFE"), self._done()
         lacking = self._unfit(slot, ad, job)
         if lacking:

@@ -7,6 +7,7 @@ nothing. Others read it; only the slot manager and its driver change it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine.slots.amounts import CPUS, Amounts
 from services.startd.core.slots.drain import MachineOrders
@@ -177,10 +178,23 @@ class SlotTable:
     def _remember(self, slot: Slot, claim: Claim, now: float) -> None:
         keeper = self.slots[slot.parent] if slot.parent else slot
         user = claim.accounting_group or claim.submitter
-        past = Past(slot.name, claim.made_at, now, float(slot.total[CPUS]), user)
-        recent = [one for one in keeper.past if abs(now - one.ended) < PAST_S]
+        past = Past(slot.name, claim.made_at, now - claim.clock_set, float(slot.total[CPUS]), user, claim.clock_set)
+        recent = [one for one in keeper.past if abs(now - one.ended - one.clock_set) < PAST_S]
         keeper.past = (*recent[1 - MOST_PAST :], past)
         self.touch(keeper)
+
+    def clock_set(self, seconds: float) -> None:
+        """The clock was set by so many seconds: what was noted goes on by it."""
+        for slot in self.slots.values():
+            slot.state_since += seconds
+            slot.activity_since += seconds
+            slot.past = tuple(replace(one, clock_set=one.clock_set + seconds) for one in slot.past)
+            self.touch(slot)
+        for claim in self.claims.values():
+            claim.set_clock(seconds)
+            self.keep(claim)
+        self.machine_orders.clock_set(seconds)
+        self.effects.machine_orders = self.effects.clock_set = True
 
     def end_because(self, claim: Claim, reason: str, code: int) -> None:
         """Say why a claim ends; the first reason counts."""

@@ -1,8 +1,8 @@
-"""The negotiator's clock: the wall clock, but for the moments at which that is set.
+"""The clock of negotiators and startds: the wall clock, but for the moments at which that is set.
 
-Whoever charges by a clock that jumps charges for the jump. So all that is charged, and all that ads and claims say, is
-noted by a clock that goes on evenly when the wall clock is set. When it is time the daemon moves all that it noted to
-the new time, at once, and has this clock follow.
+Whoever charges, or ends jobs, by a clock that jumps does so for the jump. So what is charged, and since when slots and
+claims are what they are, is noted by a clock that goes on evenly when the wall clock is set. When it is time the daemon
+moves all that it noted to the new time, at once, and has this clock follow.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ SET_S: Final = 1.0
 
 
 class SteadyClock(Clock):
-    """Seconds since 1970 that go on evenly, until `follow`."""
+    """Seconds since 1970 that go on evenly, until `follow`. ahead: of the machine's own clock (`Clock.boottime`), as
+    an earlier life noted; None: as it is now."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, ahead: float | None = None) -> None:
         self._clock = clock
-        self._ahead = clock.now() - clock.boottime()
+        self._ahead = clock.now() - clock.boottime() if ahead is None else ahead
+
+    @property
+    def ahead(self) -> float:
+        """How many seconds it is ahead of the machine's own clock."""
+        return self._ahead
 
     def now(self) -> float:
         return self._clock.boottime() + self._ahead
