@@ -14,6 +14,8 @@ from typing import Final
 SLOWEST_WRITE_S: Final = 15.0
 #: Clocks of two machines differ by this (s) without having been set.
 APART_S: Final = 1.0
+#: A collector of a pool heard something of some daemon in the last so many seconds.
+LATELY_S: Final = 60.0
 
 
 def clock_behind(until: float, now: float, passed_s: float | None) -> float:
@@ -33,3 +35,14 @@ def clock_ahead(behind_s: float, now: float, redis_now: float) -> float:
     see above) and Redis's agree that it is; else 0."""
     ahead_s = now - redis_now
     return ahead_s if abs(behind_s) > APART_S and abs(ahead_s - behind_s) <= SLOWEST_WRITE_S else 0.0
+
+
+def presumed_ahead(ahead_s: float, redis_ahead_s: float | None, now: float, heard: float | None) -> float:
+    """How far our clock is ahead of everybody's, in seconds: `ahead_s`, or, where the accounting records were written
+    by a clock that is as wrong as ours (our own, of a former life), what Redis's clock says if the collectors' bears it
+    out. redis_ahead_s: how far ours is ahead of Redis's, None if that is not known; heard: when a collector heard
+    last of a daemon, its clock, None if nothing was heard."""
+    if ahead_s or redis_ahead_s is None or heard is None:
+        return ahead_s
+    redis_fits, ours_fits = (-APART_S <= moment - heard <= LATELY_S for moment in (now - redis_ahead_s, now))
+    return redis_ahead_s if redis_fits and not ours_fits else 0.0

@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from engine.fairshare.accountant import EndedChange
+from engine.fairshare.accounting_clock import presumed_ahead
 from engine.fairshare.quotas import QuotaSetting, with_quotas
 from engine.match.model import Request
 from engine.match.slot_table import SlotTable
@@ -457,8 +458,7 @@ class Negotiator(Daemon):
         """Read accounting records, slots, claims and submitters from Redis."""
         if await self.accountant.load(self.epoch):
             self.context.log.warning("books_restored", source="memory", version=self.accountant.version.text)
-        self.ad_intake.clock_offsets.presumed_s = self.accountant.ahead_s
-        await self._load_ads()
+        await self._load_ads(presume=True)
         if self.accountant.unreadable:
             self.context.log.error("books_unreadable", records=self.accountant.unreadable)
         self.accountant.take_over(self.ad_intake.claim_charges, self.steady.now())
@@ -467,12 +467,18 @@ class Negotiator(Daemon):
         self._written_at = self.context.clock.monotonic()
         self._charge()  # at once: what is in use goes on from here
 
-    async def _load_ads(self) -> None:
-        """Read slots, claims and submitters from Redis; what the bus brought since stays where it is newer."""
-        store = self.context.store
+    async def _load_ads(self, *, presume: bool = False) -> None:
+        """Read slots, claims and submitters from Redis; what the bus brought since stays where it is newer. presume:
+        how far our clock is ahead of everybody's is known as the accounting records were read just now."""
+        store, heard = self.context.store, None
         for my_type in ("Machine", "Submitter"):
             for stored in await load_ads(store, my_type, self.compressor):
                 self._load_group(stored)
+                heard = stored.heard if heard is None else max(heard, stored.heard)
+        if presume:
+            self.ad_intake.clock_offsets.presumed_s = presumed_ahead(
+                self.accountant.ahead_s, self.accountant.redis_ahead_s, self.steady.now(), heard
+            )
         self.table.claims = {**await load_claims(store), **self.table.claims}
         await self._apply_all_slots()
 

@@ -59,6 +59,8 @@ class StoredAccountant(Accountant):
         self._wrote, self._set_since = NOTHING, 0.0
         #: How far our clock was ahead of everybody's when the records were read last, seconds.
         self.ahead_s = 0.0
+        #: The same of Redis's alone; None: that is not known.
+        self.redis_ahead_s: float | None = None
         #: Of the accounting records in memory, as Redis confirmed it.
         self.version = NOTHING
         self._highest = NOTHING  # the newest version that a check has seen
@@ -100,6 +102,7 @@ class StoredAccountant(Accountant):
         self._wrote = NOTHING
         behind_s = self._set_since if ours else clock_behind(self.until, now, noted.passed_s if noted else None)
         self.ahead_s = clock_ahead(behind_s, now, noted.now) if noted else 0.0
+        self.redis_ahead_s = now - noted.now if noted else None
         if behind_s:
             super().clock_set(behind_s)
         self.check(self.check_invariants)

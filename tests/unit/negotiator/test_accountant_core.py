@@ -1,5 +1,6 @@
 """The accountant alone, without Redis and cycles: who is charged, when, and what is looked at (rows ACC, GRP)."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from engine.fairshare.accountant import SETTLE_S, Accountant
 from engine.fairshare.claim_charging import Claim, LateCharge, Takeover
 from engine.fairshare.group_tree import GroupConfig, GroupTree
-from engine.fairshare.priorities import MINIMUM_PRIORITY, Factors, Record, backdate, settle
+from engine.fairshare.priorities import MINIMUM_PRIORITY, Factors, ImportedRecord, Record, backdate, settle
 from engine.fairshare.quotas import QuotaSetting
 from tests.spec import spec
 
@@ -320,3 +321,224 @@ def test_a_quota_that_makes_no_sense_changes_nothing():
     with pytest.raises(ValueError):
         one.set_quota("a", QuotaSetting(-3.0, False), T0)
     assert one.quotas() == {}
+
+
+# --- what is in use
+
+
+@spec("ACC-03")
+def test_what_is_in_use_is_a_groups_own_and_what_is_below_it():
+    one = accountant()
+    one.charge({"a.b.u@p": (2.0, 1), "c.v@p": (0.0, 0), "c.w@p": (1.0, 3)}, T0)
+    one.charge({"c.w@p": (1.0, 3), "a.b.u@p": (4.0, 2)}, T0 + 1.0)  # the first of them is as it was
+
+    def uses(key: str) -> tuple[float, int, float]:
+        record = one.records.groups[key]
+        return record.in_use, record.slots_in_use, record.subtree_in_use
+
+    assert [uses(key) for key in ("a", "a.b", "c")] == [(0.0, 0, 4.0), (4.0, 2, 4.0), (1.0, 3, 1.0)]
+    one.charge({"c.w@p": (1.0, 3), "a.b.u@p": (4.0, 2)}, T0 + 2 * SETTLE_S)  # all added up anew
+    assert [uses(key) for key in ("a", "a.b", "c")] == [(0.0, 0, 4.0), (4.0, 2, 4.0), (1.0, 3, 1.0)]
+
+
+def test_other_groups_have_at_once_what_their_submitters_use():
+    one = accountant()
+    one.charge({"a.b.u@p": (2.0, 1)}, T0)
+    one.configure(Factors(), HOUR, GroupTree.of(GroupConfig(names=("a",), quota={"a": 10})), T0 + HOUR)
+    groups = one.records.groups
+    assert [(groups[key].in_use, groups[key].slots_in_use, groups[key].subtree_in_use) for key in ("a", "a.b")] == [
+        (2.0, 1, 2.0),
+        (0.0, 0, 0.0),
+    ]
+    assert groups["a.b"].weighted_usage == 2.0 * HOUR
+    one.charge({}, T0 + 2 * HOUR)
+    assert groups["a.b"].weighted_usage == 2.0 * HOUR  # nothing is in use there any more
+
+
+@spec("ACC-10")
+def test_who_was_never_seen_has_a_record_as_of_now_and_leaves_none():
+    one = accountant()
+    assert one.record("u@p", T0) == Record(factor=1000.0, updated=T0)
+    assert one.records.submitters == {}
+
+
+def test_what_is_settled_is_no_news():
+    one = accountant()
+    one.charge({"u@p": (1.0, 1)}, T0)
+    one.ads_to_publish(T0)
+    told = []
+    one.records.publication.change = told.append
+    one.charge({"u@p": (1.0, 1)}, T0 + SETTLE_S)
+    assert "u@p" not in told
+
+
+# --- records that were just read
+
+
+def test_of_records_that_were_read_those_that_say_nothing_go_and_others_are_told_the_latest_first():
+    one = accountant()
+    using = {"in_use": 1.0, "slots_in_use": 1}
+    one.read(
+        {
+            "usual@p": Record(factor=1000.0, updated=T0),
+            "old@p": Record(factor=1000.0, updated=T0, last=T0 - 50.0),
+            "late@p": Record(factor=1000.0, updated=T0, last=T0 - 20.0),
+            "uses@p": Record(factor=1000.0, updated=T0, last=T0 - 90.0, **using),
+            # What would be forgotten, were it not in use.
+            "fresh@p": Record(factor=1000.0, updated=T0, **using),
+        },
+        {},
+        {},
+        T0,
+        claims_known=True,
+    )
+    told = []
+    one.records.publication.restart = told.append
+    one.record("old@p", T0)
+    assert list(one.records.submitters) == ["old@p", "late@p", "uses@p", "fresh@p"]
+    groups = [group.name for group in one.records.tree.groups]
+    assert told == [[*groups, "uses@p", "fresh@p", "late@p", "old@p"]]
+    one.record("old@p", T0 + 1.0)
+    assert len(told) == 1
+
+
+# --- changes
+
+
+def test_what_an_administrator_sets_is_there_at_once_and_what_was_comes_back_in_time():
+    one = accountant()
+    one.charge({}, T0)
+    one.change("u@p", "factor", 7.0, T0)
+    assert one.records.submitters["u@p"].factor == 7.0
+    one.change("u@p", "factor", 3.0, T0, duration=60.0)
+    (kept,) = one.records.submitters["u@p"].temporary
+    assert (kept.before, kept.until) == (7.0, T0 + 60.0)
+    assert one.end_changes(T0 + 59.0) == []
+    assert [(one.submitter, one.value) for one in one.end_changes(T0 + 60.0)] == [("u@p", 7.0)]
+    one.change("u@p", "factor", 1000.0, T0 + 60.0)
+    assert one.records.submitters == {}  # what says nothing is not kept
+
+
+@pytest.mark.parametrize("duration", [-1.0, 1.1e10, float("nan")])
+def test_a_change_for_a_time_that_makes_no_sense_changes_nothing(duration):
+    one = accountant()
+    with pytest.raises(ValueError, match="use 0"):
+        one.change("u@p", "factor", 7.0, T0, duration=duration)
+    assert one.records.submitters == {}
+    one.change("u@p", "factor", 7.0, T0, duration=1e10)
+    one.change("v@p", "factor", 7.0, T0, duration=0.5)
+    assert one.records.submitters["v@p"].temporary[0].until == T0 + 0.5
+
+
+def test_a_change_of_nobody_or_of_a_group_is_refused():
+    one = accountant()
+    for name, why in (("", "no name"), ("A.b", "accounting group")):
+        with pytest.raises(ValueError, match=why):
+            one.change(name, "factor", 7.0, T0)
+    assert one.records.submitters == {}
+
+
+def test_reset_all_is_for_users_and_groups_and_takes_neither_name_nor_duration():
+    one = accountant()
+    one.charge({"a.u@p": (2.0, 1)}, T0)
+    one.charge({}, T0 + HOUR)
+    for name, duration in (("u@p", 0.0), ("", 60.0)):
+        with pytest.raises(ValueError, match="reset-all"):
+            one.change(name, "reset-all", None, T0 + HOUR, duration=duration)
+    assert one.records.submitters["a.u@p"].weighted_usage == 2.0 * HOUR
+    one.change("", "reset-all", None, T0 + 2 * HOUR)
+    for record in (one.records.submitters["a.u@p"], one.records.groups["a"]):
+        assert (record.weighted_usage, record.usage, record.begin) == (0.0, 0.0, T0 + 2 * HOUR)
+
+
+def test_who_is_deleted_is_gone_seen_or_not_and_nobody_else_is():
+    one = accountant()
+    one.record("new@p", T0)
+    one.charge({"a.u@p": (2.0, 1), "v@p": (1.0, 1)}, T0)
+    one.change("new@p", "delete", None, T0)
+    assert "new@p" not in one.records.newcomers
+    one.change("a.u@p", "delete", None, T0 + HOUR)
+    assert set(one.records.submitters) == {"v@p"}
+    assert one.records.groups["a"].in_use == 0.0
+    with pytest.raises(ValueError, match="no submitter"):
+        one.change("new@p", "delete", None, T0 + HOUR)
+
+
+# --- records of another pool
+
+
+def test_of_another_pools_records_those_are_taken_that_say_something_and_are_not_here():
+    one = accountant()
+    one.charge({"here@p": (1.0, 1), "c.x@p": (1.0, 1)}, T0)
+    one.charge({}, T0 + HOUR)
+    theirs = {
+        "here@p": ImportedRecord(priority=9.0, weighted_usage=5.0),
+        "new@p": ImportedRecord(priority=9.0, weighted_usage=5.0, usage=4.0, begin=T0 - 9.0, last=T0 - 5.0),
+        "usual@p": ImportedRecord(),
+        "a": ImportedRecord(priority=9.0, weighted_usage=6.0, factor=3.0),
+        "c": ImportedRecord(priority=9.0, weighted_usage=6.0),
+        "nobody": ImportedRecord(weighted_usage=6.0),
+    }
+    now = T0 + HOUR
+    found = one.import_plan(theirs, now, replacing=False)
+    assert (found.taken, found.known, found.usual) == (("new@p", "a"), ("here@p", "c"), ("usual@p",))
+    assert list(found.left) == ["nobody"]
+    assert "no such accounting group" in found.left["nobody"]
+    assert "new@p" not in one.records.submitters
+    assert one.import_records(theirs, now, now, replacing=False) == found
+    new = one.records.submitters["new@p"]
+    assert (new.priority, new.weighted_usage, new.usage, new.begin) == (9.0, 5.0, 4.0, T0 - 9.0)
+    assert new.factor == 1000.0
+    group = one.records.groups["a"]
+    assert (group.priority, group.weighted_usage, group.factor, group.ceiling) == (9.0, 6.0, 1000.0, -1.0)
+    assert one.records.submitters["here@p"].weighted_usage == HOUR
+    assert "usual@p" not in one.records.submitters
+    again = one.import_plan(theirs, now, replacing=True)
+    assert (again.taken, again.known) == (("here@p", "new@p", "a", "c"), ())
+
+
+def test_priorities_of_another_pool_decay_from_when_it_charged_last():
+    one = accountant()
+    one.import_records(
+        {"u@p": ImportedRecord(priority=8.0), "a": ImportedRecord(priority=8.0)}, T0, T0 + HOUR, replacing=False
+    )
+    assert (one.records.submitters["u@p"].priority, one.records.groups["a"].priority) == (4.0, 4.0)
+
+
+def test_a_record_of_another_pool_that_can_not_be_leaves_all_as_it_was():
+    one = accountant()
+    with pytest.raises(ValueError):
+        one.import_records(
+            {"u@p": ImportedRecord(priority=8.0), "v@p": ImportedRecord(priority=float("nan"))}, T0, T0, replacing=False
+        )
+    assert one.records.submitters == {}
+
+
+def test_a_groups_record_counts_as_there_when_it_says_anything():
+    for record, there in (
+        (Record(factor=1000.0), False),
+        (Record(factor=1000.0, last=T0), True),
+        (Record(factor=1000.0, weighted_usage=1.0), True),
+        (Record(factor=1000.0, priority=1.0), True),
+    ):
+        one = accountant(check=lambda find: None)
+        one.read({}, {"a": replace(record, subtree_in_use=0.0, updated=T0)}, {}, T0, claims_known=True)
+        found = one.import_plan({"a": ImportedRecord(priority=9.0)}, T0, replacing=False)
+        assert bool(found.known) == there
+
+
+# --- telling
+
+
+def test_ads_and_pages_are_as_of_now():
+    one = accountant()
+    one.charge({"u@p": (1.0, 1)}, T0)
+    later = T0 + HOUR
+    (page, _), ads = one.page(later, only=["u@p"]), one.ads(later)
+    assert [ad.eval_string("Name") for ad in page] == ["u@p"]
+    for told in (page[0], next(ad for ad in ads if ad.eval_string("Name") == "u@p")):
+        assert told.eval("WeightedAccumulatedUsage") == HOUR
+    published, gone = one.ads_to_publish(later)
+    assert published["u@p"].eval("WeightedAccumulatedUsage") == HOUR
+    assert gone == set()
+    assert one.until == later

@@ -1,6 +1,13 @@
 import pytest
 
-from engine.fairshare.accounting_clock import APART_S, SLOWEST_WRITE_S, clock_ahead, clock_behind
+from engine.fairshare.accounting_clock import (
+    APART_S,
+    LATELY_S,
+    SLOWEST_WRITE_S,
+    clock_ahead,
+    clock_behind,
+    presumed_ahead,
+)
 from tests.spec import spec
 
 T0 = 1_600_000_000.0
@@ -57,3 +64,24 @@ def test_whose_clock_differs_from_the_writers_and_from_rediss_is_wrong_himself(w
 def test_one_clock_that_differs_from_ours_does_not_make_ours_wrong(wrong_s):
     assert clock_ahead(clock_behind(T0 + wrong_s, T0, 0.0), T0, T0) == 0.0  # the writer's
     assert clock_ahead(clock_behind(T0, T0 + 1.0, 1.0), T0 + 1.0, T0 + wrong_s) == 0.0  # Redis's
+
+
+@spec("ACC-22")
+@pytest.mark.parametrize("wrong_s", [-HOUR, HOUR])
+@pytest.mark.parametrize("silent_s", [-APART_S, 0.0, LATELY_S])
+def test_who_wrote_the_records_by_a_clock_that_is_wrong_still_is_told_by_redis_and_the_collectors(wrong_s, silent_s):
+    """In its former life. The simulation's seed 200002: claims that had just begun were charged from when they were
+    heard of."""
+    now = T0 + wrong_s
+    assert clock_ahead(clock_behind(now, now, 0.0), now, T0) == 0.0
+    assert presumed_ahead(0.0, wrong_s, now, T0 - silent_s) == wrong_s
+
+
+@pytest.mark.parametrize("wrong_s", [-HOUR, HOUR])
+def test_a_redis_or_collectors_that_are_alone_with_their_time_are_not_believed(wrong_s):
+    assert presumed_ahead(0.0, -wrong_s, T0, T0 - 1.0) == 0.0  # Redis's clock was set
+    assert presumed_ahead(0.0, 0.0, T0, T0 + wrong_s) == 0.0  # the collectors'
+    assert presumed_ahead(0.0, wrong_s, T0 + wrong_s, T0 - LATELY_S - 1.0) == 0.0  # nothing was heard for long
+    assert presumed_ahead(0.0, None, T0 + wrong_s, T0) == 0.0
+    assert presumed_ahead(0.0, wrong_s, T0 + wrong_s, None) == 0.0
+    assert presumed_ahead(5.0, wrong_s, T0 + wrong_s, T0) == 5.0
