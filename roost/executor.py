@@ -28,6 +28,7 @@ from concurrent.futures import Executor, Future
 from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary
 
 from roost.aio import AsyncClient
 from roost.errors import ClientError
@@ -64,7 +65,9 @@ class _Calls(Executor):
         raise NotImplementedError
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Run fn(*args, **kwargs) as a job. Raises ClientError for a function that can not be run so."""
+        """Run fn(*args, **kwargs) as a job. Where a future stands among the arguments, also within lists and the like,
+        the job gets its value, and is queued when all of these are there. Where one failed or was cancelled, this call
+        fails with roost.functions.DependencyFailed. Raises ClientError for a function that can not be run so."""
         return self._of()._call(fn, [(args, kwargs)], self._options, single=True)
 
     def map(
@@ -140,7 +143,7 @@ class Pool(_Calls):
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._pool is None or self._problem is not None:
             raise RuntimeError(f"the pool is gone: {self._problem}")
-        future = self._pool.call(function, calls, options, single=single)
+        future = self._pool.call(function, calls, options, single=single, future_of=_future)
         with self._lock:
             self._futures.add(future)
         future.add_done_callback(self._forget)
@@ -215,7 +218,8 @@ class AsyncPool:
         self._pool: FunctionPool | None = None
         self._task: asyncio.Task[None]
         self._end = asyncio.Event()
-        self._calls: set[asyncio.Future[Any]] = set()
+        self._calls: set[asyncio.Future[Any]] = set()  # what is not over
+        self._made: WeakKeyDictionary[asyncio.Future[Any], CallFuture] = WeakKeyDictionary()
 
     async def __aenter__(self) -> Self:
         await self._client.schedd()
@@ -239,13 +243,34 @@ class AsyncPool:
             await self._client.close()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-        """To be awaited. Cancelling it takes its job out of the queue, unless it runs."""
+        """To be awaited. Cancelling it takes its job out of the queue, unless it runs. Calls of this pool may stand
+        among the arguments, as with Pool.submit."""
         if self._pool is None or self._end.is_set():
             raise RuntimeError("calls are made within `async with`")
-        future = asyncio.wrap_future(self._pool.call(function, [(args, kwargs)], self._options, single=True))
+        call = self._pool.call(function, [(args, kwargs)], self._options, single=True, future_of=self._future)
+        future = asyncio.wrap_future(call)
+        self._made[future] = call
         self._calls.add(future)
         future.add_done_callback(self._calls.discard)
         return future
+
+    def _future(self, thing: object) -> Future[Any] | None:
+        if not isinstance(thing, asyncio.Future):
+            return _future(thing)
+        if thing not in self._made:
+            raise TypeError("a future of asyncio that is no call of this pool: await it, and give its value")
+        thing.add_done_callback(_seen)
+        return self._made[thing]
+
+
+def _seen(over: asyncio.Future[Any]) -> None:
+    """What it raised is told by the call that takes its value: asyncio need not complain that nobody looked."""
+    if not over.cancelled():
+        over.exception()
+
+
+def _future(thing: object) -> Future[Any] | None:
+    return thing if isinstance(thing, Future) else None
 
 
 async def _run_to_end(pool: FunctionPool, end: asyncio.Event) -> None:

@@ -3,11 +3,15 @@ event loop; its calls are futures of concurrent.futures, so any thread may wait 
 
 Calls of one function that wait together, with equal options, go as one cluster. The pool's events tell when a job runs
 and ends, so nothing polls.
+
+A call that takes values of other calls waits here, in no thread, until all of these are over: their values are wanted
+here anyhow, and then go along with its arguments.
 """
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import shutil
 import tempfile
 from collections import deque
@@ -21,7 +25,16 @@ from typing import Any, Final
 from roost.aio import AsyncClient
 from roost.errors import ClientError
 from roost.following import EventFollower, until_done
-from roost.functions import PICKLED_RESULT, RUNNER, FunctionFailed, pickled, read_pickled, write_runner
+from roost.functions import (
+    PICKLED_RESULT,
+    PROTOCOL,
+    RUNNER,
+    DependencyFailed,
+    FunctionFailed,
+    pickled,
+    read_pickled,
+    write_runner,
+)
 from roost.notebook import table
 from roost.protocol import Event
 from shared.classad import ClassAd
@@ -37,10 +50,11 @@ _ASKED: Final = ("ClusterId", "ProcId", "JobStatus", "HoldReason", "RemoveReason
 
 
 class CallFuture(Future[Any]):
-    """A call of a function. job_id: of its job, once there is one; schedd: which has it."""
+    """A call of a function. function: its name; job_id: of its job, once there is one; schedd: which has it."""
 
-    def __init__(self, pool: FunctionPool) -> None:
+    def __init__(self, pool: FunctionPool, function: str) -> None:
         super().__init__()
+        self.function = function
         self.job_id = ""
         self.schedd = ""
         self._pool = pool
@@ -73,15 +87,17 @@ class CallFuture(Future[Any]):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """options: further submit commands; single: the value is that of the only call, not a list."""
+    """options: further submit commands; single: the value is that of the only call, not a list; told: to its job;
+    needs: futures whose values its arguments are, and their names there; open: how many of these are not over."""
 
     function: Callable[..., Any]
-    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
     options: tuple[tuple[str, Any], ...]
     single: bool
     future: CallFuture
     source: Path = field(default_factory=Path)
-    data: bytes = b""
+    told: dict[str, Any] = field(default_factory=dict)
+    needs: dict[Future[Any], str] = field(default_factory=dict)
+    open: int = 0
 
 
 class FunctionPool:
@@ -92,6 +108,7 @@ class FunctionPool:
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._new: deque[Call] = deque()
+        self._behind: dict[CallFuture, Call] = {}  # what waits for other calls
         self._wake = asyncio.Event()
         self._jobs: dict[tuple[str, str], Call] = {}  # by schedd and job id
         self._early: dict[tuple[str, str], list[Event]] = {}  # of jobs whose submit may not be answered yet
@@ -111,13 +128,13 @@ class FunctionPool:
 
     def call(
         self, function: Callable[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
-        options: Mapping[str, Any], *, single: bool,
+        options: Mapping[str, Any], *, single: bool, future_of: Callable[[object], Future[Any] | None],
     ) -> CallFuture:  # fmt: skip
-        """Raises ClientError for a function that can not be run as a job; what is wrong with arguments is the future's
-        exception."""
-        future = CallFuture(self)
-        call = Call(function, calls, tuple(sorted(options.items())), single, future)
-        call.source, call.data = pickled(function, calls)
+        """future_of: see functions.pickled. Raises ClientError for a function that can not be run as a job, and what
+        pickle raises of arguments."""
+        source, told, needs = pickled(function, calls, future_of)
+        future = CallFuture(self, function.__qualname__)
+        call = Call(function, tuple(sorted(options.items())), single, future, source, told, needs, len(needs))
         self.from_any_thread(self._take, call)
         return future
 
@@ -125,8 +142,25 @@ class FunctionPool:
 
     def _take(self, call: Call) -> None:
         self._rest.clear()
-        self._new.append(call)
-        self._wake.set()
+        if not call.needs:
+            self._new.append(call)
+            self._wake.set()
+            return
+        self._behind[call.future] = call
+        for one in call.needs:
+            one.add_done_callback(lambda over: self.from_any_thread(self._need_over, call, over))
+
+    def _need_over(self, call: Call, over: Future[Any]) -> None:
+        call.open -= 1
+        if call.future not in self._behind:
+            return
+        if over.cancelled() or over.exception() is not None:
+            del self._behind[call.future]
+            _fail(call.future, _dependency_failed(over))
+            self._look_for_rest()
+        elif call.open == 0:
+            self._new.append(self._behind.pop(call.future))
+            self._wake.set()
 
     async def run(self) -> None:
         """Until cancelled. Raises ClientError where the pool will not answer; all calls have failed with it then."""
@@ -152,13 +186,14 @@ class FunctionPool:
         await self._rest.wait()
 
     def _look_for_rest(self) -> None:
-        if not self._new and not self._jobs and not self._submitting and not self._gone:
+        if not self._new and not self._behind and not self._jobs and not self._submitting and not self._gone:
             self._rest.set()
 
     def _fail_all(self, error: BaseException) -> None:
-        for call in (*self._new, *self._jobs.values()):
+        for call in (*self._new, *self._behind.values(), *self._jobs.values()):
             _fail(call.future, error)
         self._new.clear()
+        self._behind.clear()
         self._jobs.clear()
         self._gone.clear()
         self._submitting = False
@@ -200,11 +235,12 @@ class FunctionPool:
 
     async def _submit(self, calls: Sequence[Call]) -> None:
         """Raises ClientError, OSError."""
-        first = calls[0]
         with tempfile.TemporaryDirectory(prefix="roost-pool-") as name:
             folder = Path(name)
-            await asyncio.to_thread(_write, folder, calls)
-            commands = self._commands(first)
+            calls = await asyncio.to_thread(_write, folder, calls)
+            if not calls:
+                return
+            commands = self._commands(calls[0])
             items = [{"call": _name_of(number)} for number in range(len(calls))]
             cluster = await until_done(
                 lambda: self._client.submit(commands, itemdata=items, directory=folder, spool=True)
@@ -212,7 +248,7 @@ class FunctionPool:
         for number, call in enumerate(calls):
             key = (cluster.schedd, f"{cluster.cluster}.{number}")
             call.future.schedd, call.future.job_id = key
-            call.data = b""
+            call.told, call.needs = {}, {}
             if call.future.cancelled():
                 self._let_go(call.future)
                 continue
@@ -310,6 +346,7 @@ class FunctionPool:
 
     def take_back(self, future: CallFuture) -> None:
         """It was cancelled before it ran."""
+        self._behind.pop(future, None)
         if future.job_id and self._jobs.pop((future.schedd, future.job_id), None) is not None:
             self._let_go(future)
         self._look_for_rest()
@@ -349,11 +386,37 @@ def _name_of(number: int) -> str:
     return f"roost_call_{number}.pickle"
 
 
-def _write(folder: Path, calls: Sequence[Call]) -> None:
+def _write(folder: Path, calls: Sequence[Call]) -> list[Call]:
+    """Those whose files are written, in that order; the others have failed, as a value that they need is none that can
+    be sent."""
     write_runner(folder)
     shutil.copyfile(calls[0].source, folder / calls[0].source.name)
-    for number, call in enumerate(calls):
-        (folder / _name_of(number)).write_bytes(call.data)
+    values: dict[Future[Any], bytes] = {}
+    written: list[Call] = []
+    for call in calls:
+        try:
+            for one in call.needs:
+                if one not in values:
+                    values[one] = pickle.dumps(one.result(), PROTOCOL)
+        except Exception as error:  # noqa: BLE001  (whatever the class of a value raises)
+            _fail(call.future, error)
+            continue
+        told = {**call.told, "values": {name: values[one] for one, name in call.needs.items()}}
+        (folder / _name_of(len(written))).write_bytes(pickle.dumps(told, PROTOCOL))
+        written.append(call)
+    return written
+
+
+def _dependency_failed(over: Future[Any]) -> DependencyFailed:
+    what = "a call whose value it takes"
+    if isinstance(over, CallFuture):
+        what = over.function + (f" (job {over.job_id})" if over.job_id else "") + ", whose value it takes,"
+    if over.cancelled():
+        return DependencyFailed(f"not run, as {what} was cancelled")
+    cause = over.exception()
+    failed = DependencyFailed(f"not run, as {what} failed: {type(cause).__name__}: {cause}")
+    failed.__cause__ = cause
+    return failed
 
 
 def _run(future: CallFuture) -> None:

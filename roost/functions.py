@@ -11,12 +11,14 @@ so no lambda and none of an interactive session.
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import pickle
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +32,7 @@ PICKLED_RESULT: Final = "roost_result.pickle"
 #: The pickle that Python 3.8 reads too.
 PROTOCOL: Final = 5
 _RUN: Final = f"""#!/usr/bin/env python3
-import importlib, importlib.machinery, importlib.util, json, os, pickle, sys, traceback, types
+import importlib, importlib.machinery, importlib.util, io, json, os, pickle, sys, traceback, types
 
 def load(file, name):
     # Under the name that it has where the call was made, so that classes are found by it, here and there.
@@ -69,6 +71,20 @@ class AbsentRoost:
     def exec_module(self, module):
         module.__getattr__ = absent
 
+class Calls(pickle.Unpickler):
+    # Values of other calls stand where their futures stood, each one object for the whole call.
+    def __init__(self, call):
+        super().__init__(io.BytesIO(call["calls"]))
+        self.values, self.read = call.get("values") or {{}}, {{}}
+
+    def find_class(self, module, name):
+        return self.value if (module, name) == ({__name__!r}, "value_of") else super().find_class(module, name)
+
+    def value(self, name):
+        if name not in self.read:
+            self.read[name] = pickle.loads(self.values[name])
+        return self.read[name]
+
 name = sys.argv[1] if len(sys.argv) > 1 else {CALL!r}
 pickled = name.endswith(".pickle")
 with open(name, "rb") as file:
@@ -80,7 +96,7 @@ def prepared():
     found = load(call["file"], call["module"]) if pickled else importlib.import_module(call["module"])
     for part in call["function"].split("."):
         found = getattr(found, part)
-    return found, pickle.loads(call["calls"]) if pickled else ()
+    return found, Calls(call).load() if pickled else ()
 
 def again_where_it_was_made():
     # The interpreter that made the call has what this one lacks, where it can be reached: on a shared file system.
@@ -138,6 +154,10 @@ class FunctionFailed(Exception):
         self.traceback = traceback
 
 
+class DependencyFailed(FunctionFailed):
+    """A call was not run, as one whose value it takes failed (its exception is the cause) or was cancelled."""
+
+
 @contextmanager
 def packed(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], submit: Mapping[str, Any]
@@ -183,20 +203,46 @@ def write_runner(folder: Path) -> None:
     (folder / RUNNER).chmod(0o755)
 
 
+class _Pickler(pickle.Pickler):
+    """Of arguments. Where a future stands in them, at any depth, its value will stand where they are read."""
+
+    def __init__(self, file: io.BytesIO, future_of: Callable[[object], Future[Any] | None]) -> None:
+        super().__init__(file, PROTOCOL)
+        self._future_of = future_of
+        self.found: dict[Future[Any], str] = {}
+
+    def reducer_override(self, thing: object) -> Any:
+        future = self._future_of(thing)
+        if future is None:
+            return NotImplemented
+        return value_of, (self.found.setdefault(future, f"value {len(self.found)}"),)
+
+
+def value_of(name: str) -> Any:
+    """What pickled arguments name in place of another call's value. A job reads the value itself."""
+    raise RuntimeError(f"{name} of another call is known where the job runs only")
+
+
 def pickled(
-    function: Callable[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
-) -> tuple[Path, bytes]:
-    """The file of the function's module, and calls of it as a job reads them. Raises ClientError, and what pickle
-    raises of arguments that it does not take."""
+    function: Callable[..., Any],
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+    future_of: Callable[[object], Future[Any] | None],
+) -> tuple[Path, dict[str, Any], dict[Future[Any], str]]:
+    """The file of the function's module, what a job is told of calls of it, and the futures among their arguments, by
+    the names under which their values (`values`, pickled) are to be there. future_of: of what is a future. Raises
+    ClientError, and what pickle raises of arguments that it does not take."""
     _, source = home(function)
+    arguments = io.BytesIO()
+    pickler = _Pickler(arguments, future_of)
+    pickler.dump([(tuple(args), dict(kwargs)) for args, kwargs in calls])
     told = {
         "file": source.name,
         "module": "__mp_main__" if function.__module__ == "__main__" else function.__module__,
         "function": function.__qualname__,
         "python": sys.executable,
-        "calls": pickle.dumps([(tuple(args), dict(kwargs)) for args, kwargs in calls], PROTOCOL),
+        "calls": arguments.getvalue(),
     }
-    return source, pickle.dumps(told, PROTOCOL)
+    return source, told, pickler.found
 
 
 def read_pickled(data: bytes) -> list[Any]:

@@ -3,13 +3,13 @@
 import asyncio
 import subprocess
 import sys
-from concurrent.futures import CancelledError, as_completed
+from concurrent.futures import CancelledError, Future, as_completed
 
 import pytest
 
 from roost import AsyncPool, ClientError, Pool
 from roost.function_pool import STATES
-from roost.functions import FunctionFailed, RemoteTraceback
+from roost.functions import DependencyFailed, FunctionFailed, RemoteTraceback
 from tests.integration import functions_to_run as jobs
 from tests.integration.inside import InsidePool
 from tests.waiting import PATIENCE_S, wait_until
@@ -126,6 +126,41 @@ def test_a_pool_that_is_not_there():
         Pool("http://127.0.0.1:1", "token")
 
 
+def test_calls_take_the_values_of_other_calls(inside, pool):
+    one, two = pool.submit(jobs.add, 1), pool.submit(jobs.add, 2)
+    elsewhere = Future()
+    sums = [pool.submit(jobs.total, [one, two], more={"again": one}), pool.submit(jobs.total, [elsewhere], more={})]
+    assert one.result(PATIENCE_S) == {"sum": 2}
+    late = pool.submit(jobs.total, [one, {"sum": sums[0]}], more={})
+    assert (sums[0].result(PATIENCE_S), late.result(PATIENCE_S)) == (2 + 3 + 2, 2 + 7)
+    assert (sums[1].state, sums[1].job_id) == ("waiting", "")
+    elsewhere.set_result({"sum": 40})
+    assert sums[1].result(PATIENCE_S) == 40
+
+
+def test_a_call_whose_needs_fail_is_not_run(inside, pool, tmp_path):
+    fails = pool.submit(jobs.refuse, 3)
+    behind = pool.submit(jobs.add, fails)
+    last = pool.submit(jobs.add, 1, b=[behind])
+    with pytest.raises(DependencyFailed, match=r"as add, whose value it takes, failed: .*refuse \(job .*not 3"):
+        last.result(PATIENCE_S)
+    assert isinstance(last.exception().__cause__, DependencyFailed)
+    assert isinstance(behind.exception().__cause__, ValueError)
+    assert (behind.job_id, last.job_id) == ("", "")
+    waits = pool.options(requirements="false").submit(jobs.add, 1)
+    left, needs = pool.submit(jobs.add, waits), pool.submit(jobs.add, waits)
+    assert left.cancel()
+    assert waits.cancel()
+    with pytest.raises(DependencyFailed, match="was cancelled"):
+        needs.result(PATIENCE_S)
+    no_value = Future()
+    sound, unsound = pool.submit(jobs.add, 1), pool.submit(jobs.add, no_value)
+    no_value.set_result(n for n in range(3))
+    with pytest.raises(TypeError, match="pickle"):
+        unsound.result(PATIENCE_S)
+    assert sound.result(PATIENCE_S) == {"sum": 2}
+
+
 PROGRAM = """
 import sys
 from roost import Pool
@@ -161,6 +196,12 @@ async def test_the_same_for_asyncio(inside, tmp_path):
         assert values == [{"sum": n + 1} for n in range(3)]
         with pytest.raises(ValueError, match="not 3"):
             await pool.submit(jobs.refuse, 3)
+        one = pool.submit(jobs.add, 1)
+        assert await pool.submit(jobs.total, [one], more={"again": one}) == 4
+        with pytest.raises(DependencyFailed, match="not 5"):
+            await pool.submit(jobs.add, pool.submit(jobs.refuse, 5))
+        with pytest.raises(TypeError, match="await it"):
+            pool.submit(jobs.add, asyncio.get_running_loop().create_future())
     with pytest.raises(RuntimeError, match="async with"):
         pool.submit(jobs.add, 1)
     calls = []
