@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from roost import protocol
 from roost.aio_transport import AsyncBody, AsyncBundle, AsyncContent, AsyncTransport
+from roost.dag_state import DagState, dag_state
 from roost.errors import ClientError
 from roost.job import JobHandle, Outcome, standard_output, tail_wish
 from roost.locate import locate_gateway
@@ -627,6 +628,10 @@ class AsyncJob(JobHandle):
     async def status(self) -> str:
         """idle, running, held, completed, removed, transferring output or suspended."""
         return self._status(await self.ad())
+
+    async def dag(self) -> DagState:
+        """How the DAG stands that it manages: counts and nodes, which notebooks show as a table and a picture."""
+        return dag_state(self.id, await self.ad())
 
     async def wait(self, timeout: float | None = None) -> Outcome:
         """Until it has left the queue or is on hold. Raises TimeoutError after `timeout` seconds."""

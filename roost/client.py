@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
 from roost import protocol
+from roost.dag_state import DagState, dag_state
 from roost.errors import ClientError
 from roost.job import JobHandle, Outcome, standard_output, tail_wish
 from roost.locate import locate_gateway
@@ -614,6 +615,10 @@ class Job(JobHandle):
     def status(self) -> str:
         """idle, running, held, completed, removed, transferring output or suspended."""
         return self._status(self.ad)
+
+    def dag(self) -> DagState:
+        """How the DAG stands that it manages: counts and nodes, which notebooks show as a table and a picture."""
+        return dag_state(self.id, self.ad)
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """Until it has left the queue or is on hold. Raises TimeoutError after `timeout` seconds."""

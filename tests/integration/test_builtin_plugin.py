@@ -181,7 +181,7 @@ def test_files_of_the_machine(tmp_path):
         (f"file://{tmp_path}/store", False, "can not be read"),
         (f"file://{tmp_path}/none/x", True, "can not be written"),
         ("file://elsewhere/x", False, "it is a file of the execution point"),
-        ("gopher://h/x", False, "http, https and file"),
+        ("gopher://h/x", False, "http, https, file"),
     ):
         done = plugin.transfer(url, str(tmp_path / "copy"), upload=upload)
         assert says in done["TransferError"], done
@@ -236,3 +236,72 @@ def test_ads_as_texts_survive():
     (back,) = parse_ads(plugin.ad_text(ad), "new")
     assert isinstance(back, ClassAd)
     assert {name: back.eval(name) for name in ad} == ad
+
+
+#: Speaks the command line of Pelican's client program (`pelican object get|put`, `--token`, exit status 11 for what may
+#: pass, messages in its log's form); the federation is a directory.
+PELICAN = """#!/bin/sh
+echo "$@" >> STORE/calls
+[ "$1" = object ] || exit 2
+case $2 in get) url=$3;; put) url=$4;; *) exit 2;; esac
+place=STORE/$(echo "$url" | sed 's,?.*,,; s,.*/,,')
+[ "$5" = --token ] && cat "$6" >> STORE/tokens
+if [ -f STORE/passing ]; then
+    rm STORE/passing
+    echo 'time="2026-11-28T17:00:00Z" level=error msg="Failure getting '$url': cache \\"x\\" is busy"' >&2
+    echo 'time="2026-11-28T17:00:00Z" level=error msg="Errors are retryable"' >&2
+    exit 11
+fi
+if [ $2 = get ]; then from=$place to=$4; else from=$3 to=$place; fi
+[ -f "$from" ] || { echo "time=x level=error msg=\\"Failure getting $url: object not found\\"" >&2; exit 1; }
+cat "$from" > "$to"
+"""
+
+
+@pytest.fixture
+def federation(tmp_path, monkeypatch):
+    store, programs = tmp_path / "store", tmp_path / "bin"
+    for one in (store, programs):
+        one.mkdir()
+    (programs / "pelican").write_text(PELICAN.replace("STORE", str(store)))
+    (programs / "pelican").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return store
+
+
+def test_objects_of_federations_come_and_go_by_pelicans_program(federation, tmp_path, monkeypatch):
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    ad = parse_ad(run(tmp_path, ["-classad"], env).stdout, "old")
+    assert ad.eval("SupportedMethods") == "http,https,file,osdf,pelican"
+    (federation / "data").write_bytes(CONTENT)
+    (federation / "passing").touch()
+    result, waits = fetch("pelican://host/space/data?authz=secret", tmp_path / "data")
+    assert (result["TransferSuccess"], result["TransferFileBytes"], len(waits)) == (True, len(CONTENT), 1)
+    assert (tmp_path / "data").read_bytes() == CONTENT
+    creds = tmp_path / "creds"
+    creds.mkdir()
+    (creds / "box.use").write_text('{"access_token": "opaque"}')
+    monkeypatch.setenv("_CONDOR_CREDS", str(creds))
+    result = plugin.transfer("box+osdf:///space/out", str(tmp_path / "data"), upload=True)
+    assert (result["TransferSuccess"], result["TransferProtocol"]) == (True, "osdf")
+    assert (federation / "out").read_bytes() == CONTENT
+    assert (federation / "tokens").read_text() == "opaque"
+    assert (federation / "calls").read_text().splitlines()[-1].startswith("object put ")
+    assert not list(tmp_path.glob("*.token"))
+
+
+def test_what_pelicans_program_complains_of_is_told_without_secrets(federation, tmp_path):
+    result, waits = fetch("osdf:///space/none?authz=secret", tmp_path / "none")
+    assert (result["TransferSuccess"], waits) == (False, [])
+    assert result["TransferError"] == (
+        "osdf:///space/none: pelican ended with 1: Failure getting osdf:///space/none: object not found"
+    )
+    (federation / "passing").touch()
+    result, waits = fetch("osdf:///space/none", tmp_path / "none", tries=1)
+    assert 'cache "x" is busy (tried 1 times)' in result["TransferError"]
+
+
+def test_without_pelicans_program_its_urls_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result, _ = fetch("osdf:///space/data", tmp_path / "data")
+    assert "pelican is not on this machine" in result["TransferError"]

@@ -75,6 +75,22 @@ async def test_a_machine_tells_what_it_can(pool):
     assert slot_ad(pool).eval("HasJobTransferPlugins") is True
 
 
+async def test_pelicans_program_is_run_as_the_job(tmp_path, files, monkeypatch):
+    """Where it is installed: found by the startd, told in the slots' ads, and readable within the job's walls."""
+    programs = tmp_path / "bin"
+    programs.mkdir(mode=0o755)
+    (programs / "pelican").write_text('#!/bin/sh\n[ "$2" = get ] && echo "$3" > "$4"\n')
+    (programs / "pelican").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    program(files, "cat object")
+    async with Pool(tmp_path / "pool") as pool:
+        assert slot_ad(pool).eval("HasFileTransferPluginMethods") == "file,gs,http,https,osdf,pelican,s3"
+        activation, _ = await start(pool, files, TransferInput="osdf:///space/object")
+        end = await pool.schedd.end_of(activation.job_id)
+        assert (end.exit.exit_code, end.exit.output_committed) == (0, True), end.exit
+    assert files.text("_condor_stdout") == "osdf:///space/object\n"
+
+
 async def test_input_comes_and_output_goes(pool, files, web, tmp_path):
     web.files |= {"/in/a.txt": b"from afar\n"}
     (tmp_path / "store/b").write_text("from a store\n")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from typing import Final
 
 from services.startd.context import Component
-from services.startd.core.run.plugins import BadPlugin, Plugin, by_scheme, read_offer
+from services.startd.core.run.plugins import BadPlugin, Plugin, builtin, by_scheme, read_offer
 from services.startd.core.slots.model import Slot
 from services.startd.run.hook_runner import objection
 from shared.subprocess_runner import ProgramFailed, clean_environment, run
@@ -16,6 +17,10 @@ from shared.transfer.urls import SIGNED
 
 #: For the answer to -classad, seconds.
 ANSWER_S: Final = 20.0
+
+
+def _pelican() -> str:
+    return shutil.which("pelican") or ""
 
 
 class TransferPlugins(Component):
@@ -37,7 +42,8 @@ class TransferPlugins(Component):
             self.startd.plugins.by_scheme = {}
             return
         found = await asyncio.gather(*map(self._offer_of, paths))
-        self.startd.plugins.by_scheme = by_scheme([Plugin(), *(one for one in found if one is not None)])
+        own = builtin(await asyncio.to_thread(_pelican))
+        self.startd.plugins.by_scheme = by_scheme([own, *(one for one in found if one is not None)])
 
     async def _offer_of(self, path: str) -> Plugin | None:
         """None: it can not be used, which is in the log."""

@@ -1,4 +1,5 @@
-"""The file transfer plug-in that every execution point has: http, https and file, by HTCondor's plug-in protocol.
+"""The file transfer plug-in that every execution point has: http, https and file, by HTCondor's plug-in protocol; and
+osdf and pelican by the program `pelican`, where that is in PATH.
 
     PROGRAM -classad                                  what it can
     PROGRAM -infile ADS -outfile ADS [-upload]        transfer what the first file lists, tell the results in the second
@@ -25,8 +26,10 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import ssl
+import subprocess
 import sys
 import time
 import urllib.error
@@ -37,6 +40,10 @@ from typing import IO, Any
 
 VERSION = "1.0"
 METHODS = ("http", "https", "file")
+#: Those of objects in federations, and the program that has them (https://docs.pelicanplatform.org).
+FEDERATED, PELICAN = ("osdf", "pelican"), "pelican"
+#: Its exit status for what may pass.
+PELICAN_RETRYABLE = 11
 #: Times that a file is tried, and seconds before the second time; doubled each time, at most the longest.
 TRIES, FIRST_S, LONGEST_S = 6, 0.5, 30.0
 #: No byte for so long: the connection is dead.
@@ -132,14 +139,15 @@ def shown(url: str) -> str:
     """A URL without what nobody else is to read."""
     parts = urllib.parse.urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    return urllib.parse.urlunsplit((parts.scheme, host, parts.path, "", ""))
+    return f"{parts.scheme}://{host}{parts.path}"
 
 
 def main(words: list[str], out: IO[str] = sys.stdout) -> int:
     if "-classad" in words:
+        methods = METHODS + (FEDERATED if shutil.which(PELICAN) else ())
         out.write(
             f'MultipleFileSupport = true\nPluginType = "FileTransfer"\nPluginVersion = "{VERSION}"\n'
-            f'ProtocolVersion = 2\nSupportedMethods = "{",".join(METHODS)}"\n'
+            f'ProtocolVersion = 2\nSupportedMethods = "{",".join(methods)}"\n'
         )
         return 0
     upload = "-upload" in words
@@ -220,6 +228,8 @@ def get(url: str, path: str) -> tuple[int, int]:
     try:
         if scheme == "file":
             size, status = _copy(_local(url), new), 0
+        elif _is_federated(scheme):
+            size, status = _pelican("get", url, new), 0
         else:
             size, status = _download(url, new)
         os.replace(new, path)
@@ -245,6 +255,8 @@ def put(url: str, path: str) -> tuple[int, int]:
             with contextlib.suppress(OSError):
                 os.unlink(new)
         return size, 0
+    if _is_federated(urllib.parse.urlsplit(url).scheme):
+        return _pelican("put", url, path), 0
     try:
         file = open(path, "rb")  # noqa: SIM115
     except OSError as error:
@@ -259,6 +271,62 @@ def put(url: str, path: str) -> tuple[int, int]:
         with _answer(request) as answer:
             answer.read(CHUNK)
             return size, answer.status
+
+
+def _is_federated(scheme: str) -> bool:
+    return scheme.rpartition("+")[2] in FEDERATED
+
+
+def _pelican(what: str, url: str, path: str) -> int:
+    """`pelican object get URL PATH` or `put PATH URL`, with the token that the URL names: bytes of the file. It finds
+    tokens in _CONDOR_CREDS by itself, where the URL names none. Raises Passing, Final."""
+    program = shutil.which(PELICAN)
+    if program is None:
+        raise Final(f"the program {PELICAN} is not on this machine")
+    service, _, rest = url.partition("://")[0].rpartition("+")
+    address = f"{rest}://{url.partition('://')[2]}"
+    command = [program, "object", what, *([address, path] if what == "get" else [path, address])]
+    token = f"{path}.token"
+    try:
+        if service:
+            with open(os.open(token, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+                file.write(_token(service))
+            command += ["--token", token]
+        if what == "put":
+            progress.begins(os.stat(path).st_size)
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as run:
+            said = _said(run, path if what == "get" else "")
+    except OSError as error:
+        raise Final(f"{program} can not be run: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(token)
+    if run.returncode:
+        message = f"{PELICAN} ended with {run.returncode}: {_last(said).replace(address, shown(address))}"
+        raise Passing(message) if run.returncode == PELICAN_RETRYABLE else Final(message)
+    if not os.path.isfile(path):
+        raise Final(f"{PELICAN} said that all went well, and there is no file")
+    return os.path.getsize(path)
+
+
+def _said(run: subprocess.Popen[bytes], path: str) -> bytes:
+    """What it writes to its standard error. path: of the file that grows meanwhile, for who looks how far it is."""
+    while True:
+        try:
+            return run.communicate(timeout=TELL_S)[1]
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                progress.stands(os.path.getsize(path))
+
+
+def _last(said: bytes) -> str:
+    """What it complains of, of its log: `time=... level=error msg="..."`, or plain lines."""
+    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    told = [line for line in lines if "Errors are retryable" not in line][-1:]
+    found = re.search(r'msg="((?:[^"\\]|\\.)*)"', told[0]) if told else None
+    return (found[1].replace('\\"', '"') if found else "".join(told).strip())[:SHOWN] or "it says nothing"
 
 
 def make_directories(url: str) -> None:
@@ -355,7 +423,7 @@ def _request(url: str, method: str) -> urllib.request.Request:
     parts = urllib.parse.urlsplit(url)
     service, _, scheme = parts.scheme.rpartition("+")
     if scheme not in ("http", "https") or not parts.hostname:
-        raise Final("this plug-in has http, https and file")
+        raise Final(f"this plug-in has {', '.join((*METHODS, *FEDERATED))}")
     request = urllib.request.Request(urllib.parse.urlunsplit(parts._replace(scheme=scheme, fragment="")), method=method)
     request.add_header("User-Agent", f"Roost-transfer/{VERSION}")
     request.add_header("Accept-Encoding", "identity")

@@ -254,7 +254,7 @@ def _launch(plugin: Plugin, words: Sequence[str], job: Launch, run: str) -> Laun
     else:
         executable = os.path.realpath(sys.executable)
         argv = (executable, "-I", "-S", "-c", _program(), *words)
-        reads = (executable, sys.base_prefix)
+        reads = (executable, sys.base_prefix, *([os.path.realpath(plugin.helper)] if plugin.helper else []))
     scratch = str(job.scratch)
     env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     env |= {name: job.env[name] for name in _OF_JOBS if name in job.env}

@@ -21,6 +21,8 @@ from shared.transfer.urls import scheme_of
 #: What the built-in plug-in is called where plug-ins are listed.
 BUILTIN: Final = "built-in"
 BUILTIN_SCHEMES: Final = ("file", "http", "https")
+#: What it has where Pelican's client program is installed.
+FEDERATED: Final = ("osdf", "pelican")
 #: Of what a plug-in says for people, characters.
 SHOWN: Final = 600
 
@@ -31,11 +33,13 @@ class BadPlugin(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """path: of the program; empty: the built-in one. several: it takes many files at a time."""
+    """path: of the program; empty: the built-in one. several: it takes many files at a time. helper: path of another
+    program that it runs."""
 
     path: str = ""
     schemes: tuple[str, ...] = BUILTIN_SCHEMES
     several: bool = True
+    helper: str = ""
 
     def __str__(self) -> str:
         return self.path or f"the {BUILTIN} plug-in"
@@ -71,6 +75,11 @@ class Results:
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def builtin(pelican: str) -> Plugin:
+    """The built-in one. pelican: the path of that program; empty: it is not there."""
+    return Plugin(schemes=(*BUILTIN_SCHEMES, *FEDERATED), helper=pelican) if pelican else Plugin()
 
 
 def read_offer(path: str, said: str) -> Plugin:
