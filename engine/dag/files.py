@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from engine.dag.model import Kind, Node
-from engine.dag.run import DagRun, Ended, NodeStatus
+from engine.dag.run import JOB_REMOVED, DagRun, Ended, NodeStatus, Progress
 from shared.classad.unparse import quote_string
 
 RESCUE_VERSION: Final = "2.0.1"
@@ -37,6 +37,12 @@ def rescue_lines(run: DagRun, now: float, *, save_point: bool = False, anew: boo
             if node.kind is not Kind.FINAL:
                 yield f"DONE {node.name}"
         elif node.retries:
+            told = run.progress[node.index]
+            if told.status is NodeStatus.ERROR and told.code == node.unless_exit:
+                yield (
+                    f"# {told.attempt} of {node.retries} retries performed; remaining attempts aborted after node "
+                    f"returned {told.code}"
+                )
             unless = f" UNLESS-EXIT {node.unless_exit}" if node.unless_exit is not None else ""
             used = 0 if anew else run.progress[node.index].attempt
             yield f"RETRY {node.name} {max(0, node.retries - used)}{unless}"
@@ -92,11 +98,28 @@ def status_lines(run: DagRun, now: float, next_update: float) -> Iterator[str]:
 def _details(run: DagRun, node: Node, status: NodeStatus) -> str:
     progress = run.progress[node.index]
     if status is NodeStatus.ERROR:
-        return f"Job proc failed with status {progress.code}"
+        return _failure(node, progress)
+    if status is NodeStatus.FUTILE:
+        return "Had an ancestor node fail"
     if status is NodeStatus.SUBMITTED and progress.jobs:
         states = set(progress.jobs.values())
         return "held" if "H" in states else "idle" if states == {"I"} else "not_idle"
     return ""
+
+
+def _failure(node: Node, progress: Progress) -> str:
+    """In DAGMan's words. Of a POST script that failed behind a job that did not, it says no "DAGMAN error 0"."""
+    said = []
+    if progress.pre_code > 0 and progress.pre_code != node.pre_skip:
+        said.append(f"PRE Script failed with status {progress.pre_code}")
+    elif progress.job_code:
+        code = progress.job_code
+        how = "was removed" if code == JOB_REMOVED else f"failed with {'status' if code > 0 else 'signal'} {abs(code)}"
+        said.append(f"Job proc ({progress.cluster}.{progress.last_proc}.0) {how}" if progress.cluster else f"Job {how}")
+    if progress.post_code > 0:
+        said.append(f"POST Script failed with status {progress.post_code}")
+    again = progress.attempt and progress.code != node.unless_exit
+    return " and ".join(said) + (f" (after {progress.attempt} node retries)" if again else "")
 
 
 def _ad(**attributes: Any) -> Iterator[str]:
@@ -112,19 +135,20 @@ _LETTER: Final = {
 }  # fmt: skip
 
 
-def dot_lines(run: DagRun, include: str = "") -> Iterator[str]:
+def dot_lines(run: DagRun, now: float, include: str = "") -> Iterator[str]:
     """The picture of a DAG, for Graphviz. include: lines that its file has besides."""
-    at = quote_string(f"DAGMan Job status of {run.dag.files[0]}")
+    at = quote_string(f"DAGMan Job status at {datetime.fromtimestamp(now).astimezone():%a %b %e %H:%M:%S %Y}")
     yield "digraph DAG {"
     yield f"    label={at};"
-    yield '    node [shape=ellipse fontname="Arial"];'
+    yield ""
     if include:
         yield include.rstrip("\n")
     statuses = node_statuses(run)
     for node in run.dag.nodes:
-        shape = " shape=point" if node.kind is Kind.JOIN else ""
+        shape = "point" if node.kind is Kind.JOIN else "ellipse"
         label = quote_string(f"{node.name} ({_LETTER[statuses[node.index]]})")
-        yield f"    {quote_string(node.name)} [label={label}{shape}];"
+        yield f"    {quote_string(node.name)} [shape={shape} label={label}];"
+    yield ""
     for node in run.dag.nodes:
         for child in node.children:
             yield f"    {quote_string(node.name)} -> {quote_string(run.dag.nodes[child].name)};"
@@ -151,7 +175,7 @@ def metrics_text(run: DagRun, ended: Ended, *, began: float, now: float, job: st
             "dag_jobs": sum(dags.values()), "dag_jobs_failed": dags.get(NodeStatus.ERROR, 0),
             "dag_jobs_succeeded": dags.get(NodeStatus.DONE, 0), "total_jobs": sum(jobs.values()) + sum(dags.values()),
             "total_jobs_run": sum(count.get(one, 0) for count in (jobs, dags) for one in over),
-            "dag_status": int(ended.status),
+            "DagStatus": int(ended.status),
         },
         indent=4,
     )  # fmt: skip

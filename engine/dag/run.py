@@ -203,10 +203,11 @@ class SavePoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """Something for the job state log, by its names there."""
+    """Something for the job state log, by its names there. sequence: of the try of that node among all tries of nodes,
+    from 1."""
 
     node: int
-    attempt: int
+    sequence: int
     event: str
     code: int | None = None
 
@@ -235,6 +236,8 @@ class Progress:
     last_proc: int = 0
     failed: int | None = None
     pre_code: int = -1
+    job_code: int = 0
+    post_code: int = -1
     code: int = 0  # of what ended last
     script: RunScript | None = None  # that runs
     submitting: bool = False
@@ -276,6 +279,8 @@ class DagRun:
         self._categories = {name: _Category(most) for name, most in dag.categories.items()}
         self._actions: list[Action] = []
         self._events = bool(dag.jobstate_log)
+        self._sequence = 0
+        self._sequences: dict[int, tuple[int, int]] = {}  # of each node its try, and the sequence of that
         self.outstanding: dict[Submit | RunScript, None] = {}
 
     # What others ask
@@ -429,6 +434,9 @@ class DagRun:
             later = replace(asked, tries=asked.tries + 1)
             heapq.heappush(self._deferred, (now + script.defer_s, self._order, later))
             return
+        if fact.when is When.POST:
+            progress.post_code = fact.code
+            self._note(fact.node, "POST_SCRIPT_TERMINATED")
         self._note(fact.node, f"{fact.when.upper()}_SCRIPT_{'FAILURE' if fact.code else 'SUCCESS'}")
         if fact.when is When.POST:
             self._node_over(node, fact.code)
@@ -440,6 +448,7 @@ class DagRun:
         if not code:
             self._want_job(node)
         elif node.pre_skip == code:
+            self._note(node.index, "PRESKIP")
             self._leave(node)
             self._succeed(node)
         elif node.abort is not None and node.abort.exit_code == code:
@@ -466,6 +475,7 @@ class DagRun:
         progress.started = True
         progress.status = NodeStatus.READY
         progress.failed, progress.pre_code, progress.code = None, -1, 0
+        progress.job_code, progress.post_code = 0, -1
         if When.PRE in node.scripts:
             self._want_script(RunScript(index, progress.attempt, When.PRE))
         else:
@@ -477,6 +487,8 @@ class DagRun:
     def _want_job(self, node: Node) -> None:
         self.progress[node.index].status = NodeStatus.READY
         if node.noop:
+            self._note(node.index, "SUBMIT")
+            self._note(node.index, "JOB_TERMINATED")
             self._job_over(node, 0)
             return
         self._order += 1
@@ -487,6 +499,7 @@ class DagRun:
     def _job_over(self, node: Node, code: int) -> None:
         """Its job is over, or will never be."""
         self._unqueue(node)
+        self.progress[node.index].job_code = code
         self._note(node.index, "JOB_FAILURE" if code else "JOB_SUCCESS", code)
         if When.POST in node.scripts:
             self._post(node, code)
@@ -671,7 +684,8 @@ class DagRun:
         if self.dag.final is not None:
             well = self.progress[self.dag.final].status is NodeStatus.DONE
             status = DagStatus.REMOVED if removed else DagStatus.OK if well else DagStatus.NODE_FAILED
-            return Ended(status, 2 if removed else int(not well), rescue=removed or not well)
+            before = bool(self._end_code) if self._ending is not None else bool(self.failed)
+            return Ended(status, 2 if removed else int(not well), rescue=removed or not well or before)
         if self._ending is not None:
             return Ended(self._ending, self._end_code, rescue=bool(self._end_code))
         if self.failed:
@@ -680,7 +694,11 @@ class DagRun:
 
     def _note(self, node: int, event: str, code: int | None = None) -> None:
         if self._events and self.dag.nodes[node].counted:
-            self._actions.append(NodeEvent(node, self.progress[node].attempt, event, code))
+            attempt = self.progress[node].attempt
+            if self._sequences.get(node, (-1, 0))[0] != attempt:
+                self._sequence += 1
+                self._sequences[node] = (attempt, self._sequence)
+            self._actions.append(NodeEvent(node, self._sequences[node][1], event, code))
 
 
 _STATUS: Final = {When.PRE: NodeStatus.PRE_RUN, When.POST: NodeStatus.POST_RUN}

@@ -41,6 +41,7 @@ def description_of(run: DagRun, node: Node, job: int, now: float, options: Optio
     late = [var for var in node.vars if (options.append_vars if var.append is None else var.append)]
     before += [f"{var.name} = {var.value}" for var in node.vars if var not in late]
     after = [f"{var.name} = {var.value}" for var in late]
+    after.append(f"submit_event_notes = DAG Node: {node.name}")  # by which readers of the logs know it
     after += [f"dag_node_name = {node.name}", f"+DAGManJobId = {job}", f"+DAGManNodeRetry = {attempt}"]
     if log := log_of(options, job):
         after += [f"dagman_log = {log}", f"+DAGManNodesMask = {quote_string(LOGGED)}"]

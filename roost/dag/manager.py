@@ -68,6 +68,8 @@ from shared.config.errors import ConfigError
 from shared.programs import Programs
 from shared.version import VERSION
 
+#: What DAGMan writes for the job of a node that has none.
+NO_JOB: Final = "0.2147483647"
 #: Submits at a time.
 SUBMITS: Final = 4
 #: Seconds between two looks at a provisioner.
@@ -112,6 +114,7 @@ class Manager:
     _disk: asyncio.Lock = field(default_factory=asyncio.Lock)
     _unsynced: asyncio.Event = field(default_factory=asyncio.Event)
     _status_at: float = 0.0
+    _sequence_before: int = 0  # tries of nodes that an earlier run wrote into the job state log
     _heard_at: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -133,6 +136,7 @@ class Manager:
     async def manage(self) -> int:
         """Run the DAG to its end: its exit code."""
         self._log(f"DAG {', '.join(self.header.files)} is job {self.job}.0, process {os.getpid()}")
+        self._sequence_before = self._last_sequence()
         self._jobstate("INTERNAL *** DAGMAN_STARTED " + f"{self.job}.0 ***")
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._remove_all)
@@ -458,7 +462,8 @@ class Manager:
             path = write_rescue(self.run, self._file, most=options.max_rescue, anew=options.reset_retries)
             self._log(f"rescue file {path} written" if path else "no rescue file: DAGMAN_MAX_RESCUE_NUM is 0")
         self._write_status(final=True)
-        self._write_picture()
+        if self.run.dag.dot is not None and self.run.dag.dot.update:
+            self._write_picture()
         self._write_metrics(ended)
         self._jobstate(f"INTERNAL *** DAGMAN_FINISHED {ended.exit_code} ***")
         self._log(f"EXITING WITH STATUS {ended.exit_code}")
@@ -496,12 +501,27 @@ class Manager:
             with Path(self.run.dag.jobstate_log).open("a") as file:
                 file.write(f"{int(time.time())} {text}\n")
 
+    def _last_sequence(self) -> int:
+        """Of the tries that an earlier run of this DAG wrote into its log."""
+        path, last = Path(self.run.dag.jobstate_log), 0
+        if self.run.dag.jobstate_log and path.exists():
+            for line in path.read_text(errors="replace").splitlines():
+                words = line.split()
+                if words[1:2] == ["INTERNAL"]:
+                    if words[3:5] == ["DAGMAN_STARTED", f"{self.job}.0"]:
+                        break  # what follows is of this run
+                elif words and words[-1].isdigit():
+                    last = max(last, int(words[-1]))
+        return last
+
     def _node_event(self, told: NodeEvent) -> None:
         progress = self.run.progress[told.node]
         job = f"{progress.cluster}.{progress.last_proc}" if progress.cluster else "-"
+        node = self.run.dag.nodes[told.node]
+        if told.event == "PRESKIP" or (node.noop and not told.event.startswith("PRE_")):
+            job = NO_JOB
         job = str(told.code) if told.code is not None else job
-        name = self.run.dag.nodes[told.node].name
-        line = jobstate_line(time.time(), name, told.event, job, told.attempt + 1)
+        line = jobstate_line(time.time(), node.name, told.event, job, self._sequence_before + told.sequence)
         self._jobstate(line.split(" ", 1)[1])
 
     def _write_status(self, *, final: bool) -> None:
@@ -525,7 +545,7 @@ class Manager:
         while not dot.overwrite and path.exists():
             path, number = Path(f"{dot.file}.{number}"), number + 1
         include = Path(dot.include).read_text() if dot.include and Path(dot.include).exists() else ""
-        write_lines(path, dot_lines(self.run, include))
+        write_lines(path, dot_lines(self.run, time.time(), include))
 
 
 def _exit_of(ad: ClassAd, status: int) -> int:

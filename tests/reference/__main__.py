@@ -17,6 +17,7 @@ from tests.reference.asked import Missing, Reference
 from tests.reference.class_ad_api import CLASS_AD_API
 from tests.reference.classads import CLASSADS
 from tests.reference.configuration import CONFIGURATION
+from tests.reference.dags import DAGS
 from tests.reference.event_logs import EVENT_LOGS
 from tests.reference.family import REFUSED, Asked, Case, Facts, Family, Tally
 from tests.reference.layouts import LAYOUTS
@@ -30,7 +31,7 @@ from tests.reference.userprio import USERPRIO
 
 MADE: Final = (
     *(CLASSADS, CLASS_AD_API, CONFIGURATION, EVENT_LOGS, SUBMIT, QUERIES, LAYOUTS, USERPRIO, SLOTS, NEGOTIATION),
-    *(STATES, USER_LOGS),
+    *(STATES, USER_LOGS, DAGS),
 )
 FAMILIES: Final = {family.name: family for family in MADE}
 

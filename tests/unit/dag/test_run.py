@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,6 +24,7 @@ from engine.dag.run import (
     JobEnded,
     JobIs,
     Limits,
+    NodeEvent,
     NodeStatus,
     ProvisionerReady,
     Remove,
@@ -269,7 +271,7 @@ def test_remove_ends_what_runs_and_runs_the_final_node():
     assert told.script("F", When.PRE, 1) == ["ended REMOVED 2 rescue"]
 
 
-@pytest.mark.parametrize(("code", "last"), [(0, "ended OK 0"), (1, "ended NODE_FAILED 1 rescue")])
+@pytest.mark.parametrize(("code", "last"), [(0, "ended OK 0 rescue"), (1, "ended NODE_FAILED 1 rescue")])
 def test_the_final_node_decides_about_the_dag(code, last):
     told = Told("JOB A x\nFINAL F x\n")
     told(Begin())
@@ -302,14 +304,54 @@ def test_the_files_about_a_dag():
     assert "  NodesDone = 1;" in text
     assert '  Node = "B";\n  NodeStatus = 3;' in text
     assert text.endswith('[\n  Type = "StatusEnd";\n  EndTime = 5;\n  NextUpdate = 65;\n]')
-    picture = list(dot_lines(told.run))
-    assert '    "A" [label="A (Done)"];' in picture
+    picture = list(dot_lines(told.run, 5.0))
+    assert '    "A" [shape=ellipse label="A (Done)"];' in picture
     assert '    "A" -> "B";' in picture
     for name in "BCD":
         told.job(name)
     assert '"jobs_succeeded": 4' in metrics_text(
         told.run, told.run.ended, began=0.0, now=1.0, job="1.0", rescue=0, version="1"
     )
+
+
+def test_the_status_file_says_why_a_node_failed_as_dagman_does():
+    told = Told("JOB A x\nJOB B x\nJOB C x\nJOB D x\nPARENT A CHILD D\nRETRY B 1\nSCRIPT PRE C p\nSCRIPT POST B p\n")
+    told(Begin())
+    told.job("A", 3)
+    told.job("B")
+    told(ScriptEnded(told.index("B"), 0, When.POST, 4))
+    told.job("B", -9, 1)
+    told(ScriptEnded(told.index("B"), 1, When.POST, 5))
+    told(ScriptEnded(told.index("C"), 0, When.PRE, 6))
+    lines = "\n".join(status_lines(told.run, 5.0, 65.0))
+    for name, says in (
+        ("A", r"Job proc \(\d+\.0\.0\) failed with status 3"),
+        (
+            "B",
+            r"Job proc \(\d+\.0\.0\) failed with signal 9 and POST Script failed with status 5 "
+            r"\(after 1 node retries\)",
+        ),
+        ("C", "PRE Script failed with status 6"),
+        ("D", "Had an ancestor node fail"),
+    ):
+        assert re.search(rf'Node = "{name}";\n  NodeStatus = \d;\n  StatusDetails = "{says}";', lines), lines
+
+
+def test_tries_of_nodes_are_counted_in_the_job_state_log():
+    told = Told("JOB A x\nJOB B x NOOP\nPARENT A CHILD B\nRETRY A 1\nSCRIPT POST A p\nJOBSTATE_LOG j\n")
+    seen = []
+
+    def take(fact):
+        seen.extend(one for one in told.run.apply(fact, told.now) if isinstance(one, NodeEvent))
+
+    take(Begin())
+    for attempt, code in ((0, 1), (1, 0)):
+        take(Submitted(0, attempt, 7 + attempt, 1))
+        take(JobEnded(0, attempt, 0, 0))
+        take(ScriptEnded(0, attempt, When.POST, code))
+    assert [(one.node, one.sequence) for one in seen] == [(0, 1)] * 6 + [(0, 2)] * 6 + [(1, 3)] * 3
+    assert [one.event for one in seen[3:6]] == ["POST_SCRIPT_STARTED", "POST_SCRIPT_TERMINATED", "POST_SCRIPT_FAILURE"]
+    assert [one.event for one in seen[12:]] == ["SUBMIT", "JOB_TERMINATED", "JOB_SUCCESS"]
 
 
 # -- Random DAGs, and a world that does as it is told
