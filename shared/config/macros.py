@@ -24,11 +24,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shared.config import functions
 from shared.config.errors import ConfigError, Source, config_error
+
+T = TypeVar("T")
 
 __all__ = ["ConfigError", "Macro", "MacroTable", "Reference", "Source", "references"]
 
@@ -173,6 +176,7 @@ class MacroTable:
         self.chance = chance if chance is not None else random.Random()
         self.live: MutableMapping[str, str] = {}
         self.consulted: set[str] = set()
+        self._kept: dict[object, object] = {}
 
     def __iter__(self) -> Iterator[Macro]:
         return iter(self._rows.values())
@@ -200,6 +204,16 @@ class MacroTable:
             text = default if default.lower() == text.lower() else text  # spelt as the default, as the reference does
         before = self._rows.get(key)
         self._rows[key] = Macro(before.name if before is not None else name, text, source)
+        self._kept.clear()
+
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """What `make` makes of these macros; made again only where one was set since, or there are live rows."""
+        if self.live:
+            return make()
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]  # type: ignore[assignment]
+        return found
 
     def find(self, name: str) -> Macro | None:
         """The row that `$(name)` refers to: live, then each scope, then the plain name, then the default."""

@@ -277,7 +277,12 @@ class Settings:
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """All knobs of this class. Raises ConfigError with *every* value that is not usable."""
+        """All knobs of this class. Raises ConfigError with *every* value that is not usable. Read once, as a startd
+        asks a dozen times while it starts."""
+        return config.table.once((cls, config.subsystem, config.local_name), lambda: cls._read(config))
+
+    @classmethod
+    def _read(cls, config: Config) -> Self:
         values: dict[str, object] = {}
         problems: list[Problem] = []
         fields = _fields(cls)

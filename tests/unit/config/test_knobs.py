@@ -71,6 +71,20 @@ def test_settings_are_values():
             StartdSettings(**wrong)
 
 
+def test_settings_are_read_once_until_something_is_set():
+    config = load_config([], subsystem="NEGOTIATOR", env={})
+    first = NegotiatorSettings.from_config(config)
+    assert NegotiatorSettings.from_config(config) is first
+    assert ScheddSettings.from_config(config) is not first
+    config.override({"NEGOTIATOR_INTERVAL": "7"})
+    assert NegotiatorSettings.from_config(config).negotiator_interval == 7
+    assert first.negotiator_interval != 7
+    config.override({"NEGOTIATOR_INTERVAL": "soon"})
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="soon"):
+            NegotiatorSettings.from_config(config)
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_field_is_named_like_its_knob(kind):
     for one in knobs_of(kind):
