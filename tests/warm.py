@@ -279,12 +279,12 @@ def _line(file: io.FileIO, timeout: float | None) -> bytes:
 
 
 def _modules() -> list[str]:
-    """All that daemons and commands may import, but for what runs as it is imported."""
+    """All that daemons and commands may import, but for what runs as it is imported, and what takes an extra."""
     names = []
     for package in PACKAGES:
         path = [str(ROOT / package.replace(".", "/"))]
         names += [package, *(found.name for found in pkgutil.walk_packages(path, f"{package}."))]
-    return [name for name in names if not name.endswith("__main__")]
+    return [name for name in names if not name.endswith("__main__") and name not in EXTRAS]
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -401,6 +401,8 @@ def _shared(owner: socket.socket, listener: socket.socket) -> socket.socket | No
     return None
 
 
+#: What imports packages that only an extra of the distribution has.
+EXTRAS = ("roost.dask", "roost.dask_worker")
 #: What daemons import in the middle of their work.
 LATER = (
     *("anyio._backends._asyncio", "encodings.idna", "numpy.ma", "uvicorn.loops.auto", "uvicorn.protocols.http.auto"),
