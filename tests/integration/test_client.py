@@ -44,7 +44,8 @@ def examples():
 
 def test_the_examples_of_the_page_run(pool, tmp_path):
     """All of them in one process after the other: each is a whole program."""
-    expected = ["Grace Hopper", "", "you said hello\n0", "JOB_TERMINATED", "2", "[0.5, 1.5, 2.5]\n[1.5, 3.5, 5.5]", "{"]
+    expected = ["Grace Hopper", "", "you said hello\n0", "JOB_TERMINATED", "2", "[0.5, 1.5, 2.5]\n[1.5, 3.5, 5.5]"]
+    expected += ["1.5", "{"]
     assert len(examples()) == len(expected)
     for number, (text, says) in enumerate(zip(examples(), expected, strict=True)):
         program = tmp_path / f"example{number}.py"

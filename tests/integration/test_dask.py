@@ -73,7 +73,7 @@ def test_workers_are_jobs_and_go_with_their_cluster(clients, tmp_path):
         said = run(pool, paths, tmp_path, "program.py", str(python))
     finally:
         pool.close()
-    told = [line for line in said.splitlines() if line.partition(" ")[0] in TOLD]
+    told = [line.partition(" (by user")[0] for line in said.splitlines() if line.partition(" ")[0] in TOLD]
     assert told == [
         f"threads 2 memory {384 << 20}",  # what is carved for 300 MB
         "value 7 True",

@@ -258,7 +258,7 @@ def known(case: Case, question: str, mine: Any, theirs: Any) -> str:
     job = case["jobs"][int(question.split()[0])]
     if job["kind"] == "no_output" and mine == [*theirs, "040 Finished transferring output files\n"]:
         return _FINISHED
-    if any("qedit JobPrio" in step[2] for step in job["steps"]) and theirs == [
+    if any("qedit JobPrio" in step[2] for step in job.get("steps", ())) and theirs == [
         event for event in mine if not event.startswith("033")
     ]:
         return _QEDIT

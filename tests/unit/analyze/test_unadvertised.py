@@ -11,7 +11,7 @@ from tests.unit.analyze.pools import job, pool, slot
 
 ROOT = Path(__file__).parents[3]
 #: Names that jobs, their logs or the configuration have too, so that code which publishes no slot has them.
-ELSEWHERE = {"CpusUsage", "DiskUsage", "NumPids", "CondorScratchDir", "CpuBusy"}
+ELSEWHERE = {"UpdatesSequenced", "CpusUsage", "DiskUsage", "NumPids", "CondorScratchDir", "CpuBusy"}
 
 
 def test_a_condition_on_what_no_slot_ever_tells_is_told_with_the_reason():

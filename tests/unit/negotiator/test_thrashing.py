@@ -17,7 +17,8 @@ CONFIG = CycleConfig(preemption_requirements=parse_expr("true"), thrash_count=3,
 def told(past: list[Preempted], config: CycleConfig = CONFIG) -> tuple[Thrashing, ...]:
     """a takes the slot of b now."""
     slot = parse_ad(
-        '[ Name = "slot1@m"; State = "Claimed"; Activity = "Busy"; RemoteUser = "b"; Requirements = true; Cpus = 1 ]'
+        '[ Name = "slot1@m"; State = "Claimed"; Activity = "Busy"; RemoteUser = "b"; Requirements = true; Cpus = 1;'
+        " Rank = 0; CurrentRank = 0 ]"
     )
     request = Request("schedd", 1, 1, ClassAd({"Requirements": parse_expr("true")}))
     records = {"a": Record(priority=1.0, factor=1.0), "b": Record(priority=9.0, factor=1.0)}

@@ -176,7 +176,8 @@ def test_a_pool_without_slots_or_jobs() -> None:
 
 @spec("PRE-02")
 def test_whom_a_preemption_hits_is_told() -> None:
-    held = slots(2, State="Claimed", Activity="Busy", RemoteUser="bob@pool", AccountingGroup="bob@pool")
+    ranks = {"Rank": 0.0, "CurrentRank": 0.0}
+    held = slots(2, State="Claimed", Activity="Busy", RemoteUser="bob@pool", AccountingGroup="bob@pool", **ranks)
     books = [accounting("bob@pool", Priority=9000.0), accounting("alice@pool")]
     knobs = config(PREEMPTION_REQUIREMENTS="RemoteUserPrio > SubmitterUserPrio * 1.2")
     answer = what_if(held, jobs("alice@pool", 1, 12), books, knobs, NOW)
