@@ -51,13 +51,14 @@ class Users:
 
 def users_of(frame: Frame, attributes: Sequence[str] = USER_NAMES) -> Users:
     """Of every slot, claimed or not; the first of these attributes that is a text says so."""
+    table = frame.table  # as it is: the frame still has what the last cycle made of it, of as many rows as there were
     frame.want(name.lower() for name in attributes)
-    codes = np.full(len(frame), -1, np.int64)
+    codes = np.full(len(table), -1, np.int64)
     for name in reversed(attributes):
-        column = frame.columns[name.lower()]
+        column = table.columns[name.lower()]
         codes = np.where(column.tag == STRING, column.code, codes)
         for row in np.flatnonzero(column.tag == OTHER).tolist():
-            value = frame.ad(row).eval(name)
+            value = table.ad(row).eval(name)
             if isinstance(value, str):
                 codes[row] = frame.codes.text(value)
     texts = frame.codes.texts

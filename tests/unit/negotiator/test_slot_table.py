@@ -7,7 +7,10 @@ import random
 import numpy as np
 import pytest
 
+from engine.match.cycle import negotiate
 from engine.match.model import CycleConfig, Matched, Request
+from engine.match.preemption import users_of
+from engine.match.slot_arrays import frame_of
 from engine.match.slot_table import SlotTable
 from shared.classad import ClassAd, parse_expr
 from shared.compression import AdCompressor, train_dictionary
@@ -263,3 +266,16 @@ def test_a_slot_that_went_while_a_thread_was_at_work_is_not_offered() -> None:
     table.drop(NAME)
     slots = table.snapshot(CONFIG, {}, {}, flush=False).slots
     assert slots.matching.table.table.companions[slots.OFFERED].tolist() == [False]
+
+
+def test_a_slot_that_comes_with_an_expression_for_its_user_breaks_no_cycle() -> None:
+    table = SlotTable()
+    table.put(NAME, ad(8, 10))
+    assert negotiate(table.snapshot(CONFIG, {}, {}), CONFIG, 1000.0).matches == ()
+    odd = ad(8, 10)
+    odd["Name"], odd["State"] = "slot1@odd", "Claimed"
+    odd["RemoteUser"] = parse_expr('strcat("bob", "@pool")')
+    table.put("slot1@odd", odd)
+    snapshot = table.snapshot(CONFIG, {}, {})
+    negotiate(snapshot, CONFIG, 1001.0)
+    assert users_of(frame_of(snapshot.slots)).names == ["bob@pool"]
