@@ -119,8 +119,8 @@ class Slots:
 
     Arrays that belong to the rows are the table's companions, so that they keep their place when rows change theirs:
     OFFERED (n,) bool: may be given away: NEGOTIATOR_SLOT_CONSTRAINT holds and no match is on its way to it. The others
-    are there for what they tell of their use. NAMED (n,) bool: its claim id has come. PLACE (n,) int64: the place of
-    its name in natural order, in which equals go (slot2 before slot10; NEG-21).
+    are there for what they tell of their use. NAMED (n,) bool: its claim id has come. PLACE (n,) int64: a number
+    by which its name is in natural order, in which equals go (slot2 before slot10; NEG-21).
     """
 
     matching: Matching

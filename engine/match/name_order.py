@@ -21,7 +21,7 @@ GAP: Final = 1 << 32
 FEW: Final = 20
 
 
-def in_order(name: str) -> tuple[str, str]:
+def _in_order(name: str) -> tuple[str, str]:
     """What to sort a name by; names that differ in leading zeros only go by the plain name."""
     return natural_key(name), name
 
@@ -38,12 +38,12 @@ class NameOrder:
         each."""
         if (len(fresh) + len(gone)) * FEW > len(self._names):
             kept = set(self._names).difference(gone).union(fresh)
-            self._names = sorted(kept, key=in_order)
+            self._names = sorted(kept, key=_in_order)
             self._number_all()
             return
         for name in gone:
             if self._numbers.pop(name, None) is not None:
-                del self._names[bisect_left(self._names, in_order(name), key=in_order)]
+                del self._names[bisect_left(self._names, _in_order(name), key=_in_order)]
         for name in fresh:
             if name not in self._numbers:
                 self._insert(name)
@@ -54,7 +54,7 @@ class NameOrder:
 
     def _insert(self, name: str) -> None:
         names, numbers = self._names, self._numbers
-        at = bisect_left(names, in_order(name), key=in_order)
+        at = bisect_left(names, _in_order(name), key=_in_order)
         before = numbers[names[at - 1]] if at else None
         after = numbers[names[at]] if at < len(names) else None
         names.insert(at, name)

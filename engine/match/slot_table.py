@@ -24,7 +24,7 @@ from engine.fairshare.priorities import Record
 from engine.match import cycle_attributes
 from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
 from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot, machine_of
-from engine.match.name_order import NameOrder, in_order
+from engine.match.name_order import NameOrder
 from engine.match.slot_arrays import HEAVIEST, LIKELY, NAMES, USER_NAMES, slot_weight, weights, whole_amount
 from engine.match.sort_orders import SortOrders
 from shared.classad import ClassAd, Expr, evaluate
@@ -599,14 +599,6 @@ def _seconds(value: object) -> float:
     return float(value) if isinstance(value, int | float) and abs(value) < 1e11 else 0.0
 
 
-def places(names: Sequence[str]) -> NDArray[np.int64]:
-    """(n,) int64: each name's place in natural order; names that differ in leading zeros only go by the plain name."""
-    order = sorted(range(len(names)), key=lambda index: in_order(names[index]))
-    place = np.empty(len(names), np.int64)
-    place[order] = np.arange(len(names))
-    return place
-
-
 def new_table() -> Table:
     """An empty table for slots: partitionable ones, which change during a cycle, stand together at the end."""
     return Table(leading="PartitionableSlot")
@@ -657,11 +649,12 @@ def snapshot_of(
             a for a in ads if config.poolsize_constraint is None or evaluate(config.poolsize_constraint, a) is True
         ]
         total_weight = sum(weight[name] for ad in counted if (name := str(ad.eval("Name"))) in passing)
-    keys = table.keys
+    keys, order = table.keys, NameOrder()
+    order.update(keys, ())
     table.companions = {
         Slots.OFFERED: np.array([key in passing and key not in withheld for key in keys], np.bool_),
         Slots.NAMED: np.array([key not in nameless for key in keys], np.bool_),
-        Slots.PLACE: places(keys),
+        Slots.PLACE: order.numbers(keys),
     }
     return Snapshot(
         slots=Slots(matching, Matching(Frame(table), 0.0)),
