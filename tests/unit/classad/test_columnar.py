@@ -1,5 +1,6 @@
 """The columnar gear means what the evaluator means, row by row. Its traps have a test of their own each."""
 
+import gc
 import math
 import random
 
@@ -310,6 +311,20 @@ def test_an_ad_that_can_not_be_read_is_dropped_alone():
         table.flush()
     assert table.flush() == 1
     assert list(table.keys) == ["good"]
+
+
+def test_those_that_can_not_be_read_leave_nothing_for_collections_of_garbage():
+    table = Table()
+    for n in range(20):
+        table.put(f"bad{n}", b"\xc1")
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(PackedError, match=r"^20 of the ads can not be read, the first is bad0: not a packed ad"):
+            table.flush()
+        assert gc.collect() < 20
+    finally:
+        gc.enable()
 
 
 def test_an_empty_table_has_empty_answers():
