@@ -18,7 +18,8 @@ from starlette.responses import Response
 from services.gateway.auth.caller import refused
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, parse_expr, to_json
-from shared.daemon.readable_ads import readable
+from shared.cooperative import Yielder
+from shared.daemon.readable_ads import Made, readable
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdPage
 from shared.messages.queue import JobPage
@@ -28,8 +29,8 @@ MSGPACK = "application/x-msgpack"
 InColumns: TypeAlias = AdPage | JobPage
 #: Of JSON that is sent at a time, bytes: some milliseconds of work.
 PIECE: Final = 1 << 16
-#: Bytes of a packed ad that is written in a thread.
-LARGE: Final = 1 << 16
+#: Bytes of a packed ad that is written in a thread: its expressions may take 2 us a byte to read.
+LARGE: Final = 1 << 14
 
 _STATUS = {
     "bad-request": 400,
@@ -184,34 +185,38 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
         begin = b"[\n"
         page: list[bytes] | None = first
         while page is not None:
-            coming, large = iter(page), any(len(packed) > LARGE for packed in page)
+            texts = readable(page, partial(to_json, one_line=True))
+            large = any(len(packed) > LARGE for packed in page)
             while True:
                 # However many answers are written, short ones wait for no more than one piece of them.
                 async with turn:
                     if large:
-                        piece = await asyncio.to_thread(_piece, coming, begin)
+                        piece = await asyncio.to_thread(_piece, texts, begin)
                     else:
-                        piece = _piece(coming, begin)
+                        piece = _piece(texts, begin)
                         await asyncio.sleep(0)
-                if not piece:
+                if piece is None:
                     break
-                yield piece
-                begin = b",\n"
+                if piece:
+                    yield piece
+                    begin = b",\n"
             page = await anext(pages, None)
         yield b"\n]\n" if begin != b"[\n" else b"[\n]\n"
 
     return StreamingResponse(text(), media_type="application/json")
 
 
-def _piece(ads: Iterator[bytes], begin: bytes) -> bytes:
-    """Some of the ads as JSON, each behind a separator, the first behind `begin`; empty: there are no more."""
-    piece = bytearray()
-    for text in readable(ads, partial(to_json, one_line=True)):
-        # A byte that is no UTF-8 is a lone surrogate here, which JSON can tell as an escape only.
-        piece += (b",\n" if piece else begin) + text.encode("utf-8", "backslashreplace")
-        if len(piece) > PIECE:
-            break
-    return bytes(piece)
+def _piece(texts: Iterator[Made[str] | None], begin: bytes) -> bytes | None:
+    """What is made in one turn of ads as JSON, each behind a separator, the first behind `begin`; None: there are no
+    more. Empty where none that was looked at could be read."""
+    piece, turn = bytearray(), Yielder()
+    for text in texts:
+        if text is not None:
+            # A byte that is no UTF-8 is a lone surrogate here, which JSON can tell as an escape only.
+            piece += (b",\n" if piece else begin) + text.of.encode("utf-8", "backslashreplace")
+        if len(piece) > PIECE or turn.due():
+            return bytes(piece)
+    return bytes(piece) or None
 
 
 def wants_columns(request: Request) -> bool:

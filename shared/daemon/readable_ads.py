@@ -6,7 +6,8 @@ can not be read is left out, and the log says so."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -16,8 +17,16 @@ from shared.cooperative import Yielder
 T = TypeVar("T")
 
 
-def readable(ads: Iterable[bytes], make: Callable[[ClassAd], T]) -> Iterator[T]:
-    """What is made of each packed ad that can be read as far as `make` reads it."""
+@dataclass(frozen=True, slots=True)
+class Made(Generic[T]):
+    """What was made of an ad."""
+
+    of: T
+
+
+def readable(ads: Iterable[bytes], make: Callable[[ClassAd], T]) -> Iterator[Made[T] | None]:
+    """What is made of each packed ad; None for one that can not be read as far as `make` reads it, so that others can
+    have their turn after each."""
     left_out, first = 0, ""
     try:
         for packed in ads:
@@ -26,8 +35,9 @@ def readable(ads: Iterable[bytes], make: Callable[[ClassAd], T]) -> Iterator[T]:
             except PackedError as fault:
                 first = first or str(fault)[:300]
                 left_out += 1
-                continue
-            yield found
+                yield None
+            else:
+                yield Made(found)
     finally:
         if left_out:  # one line however many they are: 4,000 of them would hold the loop for half a second
             structlog.stdlib.get_logger().warning("ads_left_out", ads=left_out, reason=first)
@@ -36,8 +46,9 @@ def readable(ads: Iterable[bytes], make: Callable[[ClassAd], T]) -> Iterator[T]:
 async def of_each(ads: Iterable[bytes], make: Callable[[ClassAd], T]) -> list[T]:
     """The same of a page; others have their turn in between."""
     found, turn = [], Yielder()
-    for one in readable(ads, make):
-        found.append(one)
+    for made in readable(ads, make):
+        if made is not None:
+            found.append(made.of)
         await turn.yield_if_due()
     return found
 

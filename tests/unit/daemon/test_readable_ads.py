@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import msgpack
+import pytest
 from structlog.testing import capture_logs
 
 from services.gateway.serialization import JsonAnswer, _piece
-from shared.classad import ClassAd
+from shared.classad import ClassAd, PackedError, to_json
 from shared.cooperative import SLICE_S
-from shared.daemon.readable_ads import checked, of_each
+from shared.daemon.readable_ads import checked, of_each, readable
 
 GATEWAY = Path(__file__).parents[3] / "services/gateway"
 GOOD = [ClassAd({"Name": name, "Cpus": 1}).pack() for name in ("a", "b")]
@@ -38,7 +39,8 @@ async def test_however_many_can_not_be_read_one_line_says_so():
     assert [(line["event"], line["ads"]) for line in lines] == [("ads_left_out", 1000)]
 
 
-async def test_others_have_their_turn_between_ads():
+@pytest.mark.parametrize("reads", [True, False], ids=["readable", "not"])
+async def test_others_have_their_turn_between_ads(reads):
     turns = 0
 
     async def others():
@@ -51,6 +53,8 @@ async def test_others_have_their_turn_between_ads():
         until = time.perf_counter() + 2 * SLICE_S
         while time.perf_counter() < until:
             pass
+        if not reads:
+            raise PackedError("no ad")
 
     beside = asyncio.create_task(others())
     await of_each(GOOD, slowly)
@@ -58,14 +62,32 @@ async def test_others_have_their_turn_between_ads():
     assert turns >= len(GOOD)
 
 
+def pieces(ads, make=to_json, begin=b"[\n"):
+    texts = readable(ads, make)
+    return list(iter(lambda: _piece(texts, begin), None))
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["readable", "not"])
+def test_a_listing_gives_others_their_turn_after_each_ad(reads):
+    def slowly(ad):
+        until = time.perf_counter() + 2 * SLICE_S
+        while time.perf_counter() < until:
+            pass
+        if not reads:
+            raise PackedError("no ad")
+        return "{}"
+
+    assert pieces(GOOD, slowly) == ([b"[\n{}"] * 2 if reads else [b""] * 2)
+
+
 def test_a_listing_leaves_them_out_too():
-    assert _piece(iter([*BAD, *GOOD]), b"[\n").decode().count("Name") == 2
-    assert _piece(iter(BAD), b"[\n") == b""
+    assert b"".join(pieces([*BAD, *GOOD])).decode().count("Name") == 2
+    assert b"".join(pieces(BAD)) == b""
 
 
 def test_a_listing_tells_of_bytes_that_are_no_text():
     odd = ClassAd({"Name": "a\udc82\\\udc82"})
-    assert json.loads(_piece(iter([odd.pack()]), b"")) == {"Name": odd["Name"]}
+    assert json.loads(b"".join(pieces([odd.pack()], begin=b""))) == {"Name": odd["Name"]}
     assert json.loads(JsonAnswer([odd["Name"], "é"]).body) == [odd["Name"], "é"]
 
 
