@@ -124,8 +124,8 @@ def extension(code: int, data: bytes) -> Stored:
     return PackedText(data) if known is None else known
 
 
-#: Attributes of a packed ad: reading so many takes some 20 ms.
-MOST_ATTRIBUTES: Final = 10_000
+#: Attributes of a packed ad: reading so many takes some 10 ms.
+MOST_ATTRIBUTES: Final = 5_000
 
 
 def unpack_flat(packed: bytes, ext_hook: Callable[[int, bytes], object] = msgpack.ExtType, **options: Any) -> Any:

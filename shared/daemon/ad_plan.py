@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shared.daemon.ad_rows import difference
-from shared.messages.ads import MOST_ADS, AdDelta, AdHeartbeat, AdUpdate
+from shared.messages.ads import MOST_ADS, MOST_REMOVED, AdDelta, AdHeartbeat, AdUpdate
 from shared.messages.wire import MOST_LARGE_BYTES
 
 #: A delta that would be larger than this part of the whole is sent as the whole: it costs the receiver less.
@@ -57,7 +57,8 @@ def plan(last: Published, ads: Mapping[str, bytes]) -> tuple[Published, AdUpdate
     if last.content and max(len(changed), len(gone)) <= MOST_IN_PART:
         delta = _delta(last, changed, gone, sequence)
         size, whole = sum(map(len, delta.changes)), sum(map(len, ads.values()))
-        if (size <= WHOLE_ABOVE * whole and size <= PART_BYTES) or not ads:
+        few = sum(map(len, delta.removed_attrs)) <= MOST_REMOVED
+        if (few and size <= WHOLE_ABOVE * whole and size <= PART_BYTES) or not ads:
             return new, delta
     return new, AdUpdate(
         my_type=last.my_type,

@@ -94,8 +94,14 @@ class Group:
         return [n for n, row in self.rows.items() if silent >= (row.lifetime_s or lifetime_s)]
 
 
-#: Name of an ad, what changes in it, and what that says of its own lifetime (see Patch.lifetime).
-_Prepared = tuple[str, Patch, tuple[float | None] | None]
+@dataclass(slots=True)
+class _Prepared:
+    """The change of one ad, looked at."""
+
+    name: str
+    patch: Patch
+    lifetime: tuple[float | None] | None  # as Patch.lifetime says it
+    row: StoredAd | None  # the new ad, where there was none
 
 
 class AdTable:
@@ -265,10 +271,13 @@ class AdTable:
         for name, packed in zip(message.names, message.ads, strict=True):
             if is_compressed(packed):
                 raise BadAd(f"{message.daemon}: the ad {name[:80]!r} is compressed by itself")
-            check_size(message.daemon, name, len(packed), attributes_of(packed))
-            rows[name] = StoredAd(packed, self._compressor)
+            rows[name] = self._new_row(message.daemon, name, packed)
             yield
         return rows
+
+    def _new_row(self, daemon: str, name: str, packed: bytes) -> StoredAd:
+        check_size(daemon, name, len(packed), attributes_of(packed))
+        return StoredAd(packed, self._compressor)
 
     def _update(self, group: Group | None, message: AdUpdate, now: float, rows: dict[str, StoredAd]) -> Change:
         updated: dict[str, Patch | None] = dict.fromkeys(rows)
@@ -309,19 +318,20 @@ class AdTable:
         check_number(message, group.rows, message.names)
         updated: dict[str, Patch | None] = {}
         rows: dict[str, StoredAd] = {}
-        for name, patch, _ in patches:
-            row = group.rows.get(name)
-            size, count = len(patch.packed), entries(patch.packed)
-            check_size(message.daemon, name, *((size, count) if row is None else row.grown_by(size, count)))
-            if row is None:
-                rows[name] = StoredAd(patch.packed, self._compressor)
-            updated[name] = None if row is None else patch
+        for one in patches:
+            row = group.rows.get(one.name)
+            if row is not None:
+                size = row.grown_by(len(one.patch.packed), entries(one.patch.packed))
+                check_size(message.daemon, one.name, *size)
+            else:  # as it was before, or gone meanwhile
+                rows[one.name] = one.row or self._new_row(message.daemon, one.name, one.patch.packed)
+            updated[one.name] = None if row is None else one.patch
         base = group.content
-        for name, patch, lifetime in patches:
-            if name in rows:
-                self._set(group, name, rows[name])
+        for one in patches:
+            if one.name in rows:
+                self._set(group, one.name, rows[one.name])
             else:
-                group.rows[name].follow(patch, lifetime)
+                group.rows[one.name].follow(one.patch, one.lifetime)
         removed = tuple(n for n in message.gone if group.rows.pop(n, None) is not None)
         for name in removed:
             self._unname(group.my_type, group.daemon, name)
@@ -342,11 +352,13 @@ class AdTable:
         found = []
         for name, packed, removed in zip(message.names, message.changes, message.removed_attrs, strict=True):
             check_readable(packed)
-            patch = Patch(packed, tuple(removed))
-            found.append((name, patch, patch.lifetime()))
-            if (row := group.rows.get(name)) is not None:
+            patch, new = Patch(packed, tuple(removed)), None
+            if (row := group.rows.get(name)) is None:
+                new = self._new_row(message.daemon, name, packed)
+            else:
                 row.settle()
                 row.grown_by(len(packed), entries(packed))
+            found.append(_Prepared(name, patch, patch.lifetime(), new))
             yield
         return found
 

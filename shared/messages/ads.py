@@ -12,13 +12,16 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from shared.messages.base import Large, Message, message
+from shared.messages.wire import MOST_VALUES
 
 #: A daemon that says something a thousand times a second gets there after thirty years. What is beyond would be no
 #: integer of an ad when what was lost is added up.
 MOST_UPDATES: Final = 10**12
 
 #: Ads that one message tells of: a receiver takes them in one turn of its loop, 5 us each. Parts tell of half as many.
-MOST_ADS: Final = 4_000
+MOST_ADS: Final = 2_000
+#: Attributes that went, of all ads of a change: what would tell of more is sent whole.
+MOST_REMOVED: Final = 4 * MOST_ADS
 
 SequenceNumber = Annotated[int, Field(ge=0, le=MOST_UPDATES)]
 StartTime = Annotated[int, Field(ge=0, le=10**11)]  # seconds since 1970
@@ -26,6 +29,7 @@ StartTime = Annotated[int, Field(ge=0, le=10**11)]  # seconds since 1970
 
 class _OfAds(Large):
     most_entries: ClassVar[int] = MOST_ADS
+    most_values: ClassVar[int] = MOST_VALUES  # names, changes, a list of what went for each, MOST_REMOVED
 
 
 @message

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from shared.daemon.ad_plan import MOST_IN_PART, PART_BYTES
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Group, GroupKey
-from shared.messages.ads import MOST_ADS, AdHeartbeat, AdInvalidate, AdUpdate, ForwardedAds
-from shared.messages.wire import MOST_LARGE_BYTES
+from shared.messages.ads import AdHeartbeat, AdInvalidate, AdUpdate, ForwardedAds
 
-#: Ads in one message, and bytes of them; it may have twice as many, as an ad may be large itself.
-MOST_IN_PART, PART_BYTES = MOST_ADS // 2, MOST_LARGE_BYTES // 2
 #: Groups whose parts are waited for, and bytes of these; the oldest gives way.
 MOST_OPEN, MOST_OPEN_BYTES = 64, 256 << 20
 #: Ads that are made ready before others get their turn.

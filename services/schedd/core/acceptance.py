@@ -26,7 +26,9 @@ from shared.messages.queue import SubmitJobs
 MAX_AD_BYTES: Final = 1 << 20
 #: Characters of one expression. Whoever evaluates it reads it first, on a loop: 30 ms.
 LONGEST_EXPRESSION: Final = 20_000
-MAX_ATTRIBUTES: Final = 5000
+#: Attributes of a job's own ad, and of its cluster's: both together are fewer than a daemon's may have
+#: (shared.daemon.ad_rows), and than can be read.
+MAX_ATTRIBUTES: Final = 2000
 
 
 #: Nobody may change these in a job that exists, though a submit may say them.

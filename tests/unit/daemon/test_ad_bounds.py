@@ -10,7 +10,7 @@ from shared.daemon import ad_bounds
 from shared.daemon.ad_plan import MOST_IN_PART, Published, in_parts, plan
 from shared.daemon.ad_rows import MOST_AD_ATTRIBUTES, BadAd, StoredAd, may_name, pack, unpack, with_attributes
 from shared.daemon.ad_table import AdTable
-from shared.messages.ads import MOST_ADS, AdDelta, AdInvalidate, AdUpdate
+from shared.messages.ads import MOST_ADS, MOST_REMOVED, AdDelta, AdInvalidate, AdUpdate
 from shared.messages.base import BadMessage, Envelope
 
 HEAD = {"my_type": "Machine", "daemon": "startd@n1", "start_time": 1}
@@ -90,6 +90,18 @@ def test_one_message_tells_of_so_many_ads_and_a_daemon_says_more_in_parts():
     _, none = plan(said, {})
     table.apply(Envelope.unpack(Envelope(none).pack()).body, 0)
     assert len(table) == 0
+
+
+@pytest.mark.parametrize(("gone", "said"), [(MOST_REMOVED // MOST_IN_PART, AdDelta), (60, AdUpdate)])
+def test_a_change_that_takes_many_attributes_away_is_told_as_a_whole(gone, said):
+    rest = {f"B{n}": n for n in range(100)}
+    wide, narrow = pack(rest | {f"A{n}": n for n in range(gone)}), pack(rest)
+    names = [f"s{n}" for n in range(MOST_IN_PART)]
+    last = Published("Machine", "startd@n1", 1, 1, 1, dict.fromkeys(names, wide))
+    _, message = plan(last, dict.fromkeys(names, narrow))
+    assert isinstance(message, said)
+    for part in in_parts(message) if isinstance(message, AdUpdate) else [message]:
+        Envelope.unpack(Envelope(part).pack())
 
 
 def test_a_daemon_has_so_many_ads_of_a_type_however_it_tells_of_them(monkeypatch):
