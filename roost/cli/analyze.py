@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from engine.analyze import Slots, WaitingRequest, explain_job, explain_slot, to_map
@@ -149,30 +149,39 @@ def show(found: Mapping[str, Any], parsed: Parsed) -> None:
             continue
         if number:
             say()
-        for line in job_lines(report, reverse=parsed.has("reverse"), paint=paint):
+        for line in job_lines(report, reverse=parsed.has("reverse"), paint=paint, screen=output.terminal_width()):
             say(line)
     for number, report in enumerate(found["slots"]):
         if number:
             say()
-        for line in slot_lines(report, paint):
+        for line in slot_lines(report, paint, output.terminal_width()):
             say(line)
     if found["more"]:
         say(f"\n{found['more']} more kinds of jobs are not shown; -limit shows more.")
 
 
-def job_lines(report: Mapping[str, Any], *, reverse: bool, paint: Paint) -> Iterator[str]:
-    """One job's report. `reverse`: the slots' conditions first and all of them."""
+def job_lines(report: Mapping[str, Any], *, reverse: bool, paint: Paint, screen: int = 0) -> Iterator[str]:
+    """One job's report. `reverse`: the slots' conditions first and all of them. screen: width that lines must fit in;
+    0: none."""
     yield paint.strong(f"Job {_whose(report)}: {report['state']}")
-    yield f"  {report['verdict']}"
+    yield from output.wrapped(f"  {report['verdict']}", screen, 2)
     if not report["slots"]:
         return
-    yield from _slots_lines(report, paint)
-    tables = [_terms_lines(report, paint), _slot_terms_lines(report, paint, everything=reverse)]
+    yield from _slots_lines(report, paint, screen)
+    tables = [_terms_lines(report, paint, screen), _slot_terms_lines(report, paint, screen, everything=reverse)]
     for lines in reversed(tables) if reverse else tables:
         yield from lines
-    yield from _unadvertised_lines(report, paint)
-    yield from _last_lines(report)
-    yield from _suggestion_lines(report, paint)
+    yield from _unadvertised_lines(report, paint, screen)
+    yield from _last_lines(report, screen)
+    yield from _suggestion_lines(report, paint, screen)
+
+
+def _painted(before: Sequence[tuple[str, Callable[[str], str]]], text: str, screen: int) -> Iterator[str]:
+    """A text behind words that are painted, in lines that fit: what is painted counts with what of it is seen."""
+    plain = "".join(words for words, _ in before)
+    first, *rest = output.wrapped(plain + text, screen, len(plain))
+    yield "".join(paint(words) for words, paint in before) + first[len(plain) :]
+    yield from rest
 
 
 def _whose(report: Mapping[str, Any]) -> str:
@@ -180,7 +189,7 @@ def _whose(report: Mapping[str, Any]) -> str:
     return f"{report['job']} (and {also} more like it)" if also else str(report["job"])
 
 
-def _slots_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+def _slots_lines(report: Mapping[str, Any], paint: Paint, screen: int) -> Iterator[str]:
     yield ""
     yield paint.strong("  Slots")
     outcomes: Mapping[str, int] = report["outcomes"]
@@ -199,7 +208,8 @@ def _slots_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
             elif outcome == "slot-requirements" and report["owner_state"]:
                 detail = f" ({report['owner_state']} in state Owner)"
             meaning = said(outcome, number).partition(" ")[2]
-            yield f"    {paint.good(count) if outcome == 'free' else count}  {meaning}{detail}"
+            before = [("    ", str), (count, paint.good if outcome == "free" else str), ("  ", str)]
+            yield from _painted(before, f"{meaning}{detail}", screen)
     yield f"    {report['slots']:>{width}}  in all"
 
 
@@ -209,7 +219,7 @@ def _amount(short: Mapping[str, Any]) -> str:
     return f"{name}: {free}, at most {amount(name, short['most'])} on one"
 
 
-def _terms_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+def _terms_lines(report: Mapping[str, Any], paint: Paint, screen: int) -> Iterator[str]:
     if not report["terms"]:
         return
     yield ""
@@ -217,15 +227,12 @@ def _terms_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
     width = max(8, len(str(report["slots"])))
     yield f"    {'alone':>{width}} {'together':>{width}}  condition"
     for term in report["terms"]:
-        alone, together = f"{term['alone']:>{width}}", f"{term['together']:>{width}}"
-        if not term["alone"]:
-            alone = paint.bad(alone)
-        if not term["together"]:
-            together = paint.bad(together)
-        yield f"    {alone} {together}  {_cut(term['text'])}"
+        counts = [(f"{term[name]:>{width}}", str if term[name] else paint.bad) for name in ("alone", "together")]
+        before = [("    ", str), counts[0], (" ", str), counts[1], ("  ", str)]
+        yield from _painted(before, _cut(term["text"]), screen)
 
 
-def _slot_terms_lines(report: Mapping[str, Any], paint: Paint, *, everything: bool) -> Iterator[str]:
+def _slot_terms_lines(report: Mapping[str, Any], paint: Paint, screen: int, *, everything: bool) -> Iterator[str]:
     rows = [row for row in report["slot_terms"] if everything or row["rejects"]]
     if not rows:
         return
@@ -235,34 +242,33 @@ def _slot_terms_lines(report: Mapping[str, Any], paint: Paint, *, everything: bo
     yield f"    {'rejects':>{width}} {'accept':>{width}} {'of slots':>{width}}  condition"
     shown = rows if everything else rows[:_MOST_ROWS]
     for row in shown:
-        rejects = f"{row['rejects']:>{width}}"
-        if row["rejects"]:
-            rejects = paint.bad(rejects)
-        yield f"    {rejects} {row['accept']:>{width}} {row['slots']:>{width}}  {_cut(row['text'])}"
+        rejects = (f"{row['rejects']:>{width}}", paint.bad if row["rejects"] else str)
+        before = [("    ", str), rejects, (f" {row['accept']:>{width}} {row['slots']:>{width}}  ", str)]
+        yield from _painted(before, _cut(row["text"]), screen)
     if len(rows) > len(shown):
         yield f"    and {len(rows) - len(shown)} more; -reverse shows them"
 
 
-def _unadvertised_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+def _unadvertised_lines(report: Mapping[str, Any], paint: Paint, screen: int) -> Iterator[str]:
     reasons: Mapping[str, str] = report.get("unadvertised") or {}  # a gateway of an earlier version says nothing of it
     if not reasons:
         return
     yield ""
     yield paint.strong("  What HTCondor's slots tell of themselves and slots here never do")
     for name, why in reasons.items():
-        yield f"    {paint.bad(name)}: {why}"
+        yield from _painted([("    ", str), (name, paint.bad), (": ", str)], why, screen)
 
 
-def _last_lines(report: Mapping[str, Any]) -> Iterator[str]:
+def _last_lines(report: Mapping[str, Any], screen: int) -> Iterator[str]:
     last = report["last"]
     if not last:
         return
     yield ""
     when = f" at {moment(last['at'])}" if last["at"] else ""
-    yield f"  The last negotiation cycle{when} said: {last['reason']}"
+    yield from output.wrapped(f"  The last negotiation cycle{when} said: {last['reason']}", screen, 2)
 
 
-def _suggestion_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+def _suggestion_lines(report: Mapping[str, Any], paint: Paint, screen: int) -> Iterator[str]:
     if not report["suggestions"]:
         return
     yield ""
@@ -271,9 +277,10 @@ def _suggestion_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
     for one in report["suggestions"]:
         first, *others = [_change(change) for change in one["changes"]]
         gains = f"+{one['gains']}".rjust(width + 1)
-        yield f"    {paint.good(gains)} {'slot: ' if one['gains'] == 1 else 'slots:'} {first}"
+        slots = "slot: " if one["gains"] == 1 else "slots:"
+        yield from _painted([("    ", str), (gains, paint.good), (f" {slots} ", str)], first, screen)
         for other in others:
-            yield f"    {'':<{width + 1}}    and {other}"
+            yield from output.wrapped(f"    {'':<{width + 1}}    and {other}", screen, width + 13)
 
 
 def _change(change: Mapping[str, str]) -> str:
@@ -284,18 +291,24 @@ def _change(change: Mapping[str, str]) -> str:
     return f"without {_cut(change['what'])}"
 
 
-def slot_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
-    """One slot's report: what it would take, and why not the rest."""
+def slot_lines(report: Mapping[str, Any], paint: Paint, screen: int = 0) -> Iterator[str]:
+    """One slot's report: what it would take, and why not the rest. screen: as in job_lines."""
     yield paint.strong(f"Slot {report['slot']}: {report['state'] or 'unknown state'}")
-    yield f"  {report['verdict']}"
+    yield from output.wrapped(f"  {report['verdict']}", screen, 2)
     if not report["requests"]:
         return
     yield ""
     rows = [(_fit(one), one["job"], one["submitter"], str(one["count"]), _why(one)) for one in report["requests"]]
-    for number, line in enumerate(
-        output.lines(("", "JOB", "SUBMITTER", "JOBS", "WHY NOT"), rows, (False, False, False, True, False))
-    ):
-        yield f"  {paint.good(line) if number and report['requests'][number - 1]['fits'] else line}"
+    heading, *table = output.table(
+        ("", "JOB", "SUBMITTER", "JOBS", "WHY NOT"),
+        rows,
+        (False, False, False, True, False),
+        screen=max(0, screen - 2),
+        spare=("SUBMITTER",),
+    )
+    yield from (f"  {line}" for line in heading)
+    for request, lines in zip(report["requests"], table, strict=True):
+        yield from (f"  {paint.good(line) if request['fits'] else line}" for line in lines)
 
 
 def _fit(request: Mapping[str, Any]) -> str:

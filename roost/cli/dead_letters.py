@@ -36,6 +36,7 @@ def run(command: str, argv: list[str]) -> int:
         say(json.dumps(letters, indent=2))
         return 0
     rows = [[d["id"], moment(d["at"], "%m/%d %H:%M:%S"), d["type"] or "?", d["queue"], d["reason"]] for d in letters]
-    for line in output.lines(["ID", "WHEN", "TYPE", "QUEUE", "REASON"], rows, [False] * 5):
+    headings, spare = ["ID", "WHEN", "TYPE", "QUEUE", "REASON"], ("WHEN", "QUEUE")
+    for line in output.lines(headings, rows, [False] * 5, screen=output.terminal_width(), spare=spare):
         say(line)
     return 0

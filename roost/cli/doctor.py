@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from dataclasses import asdict
 from typing import Final
 
@@ -62,13 +61,12 @@ def told(report: Report, where: str, width: int) -> list[str]:
     for one in report.findings:
         lines += finding(one, width)
     if report.looked:
-        lines += textwrap.wrap(f"Looked at: {', '.join(report.looked)}.", width)
+        lines += output.wrapped(f"Looked at: {', '.join(report.looked)}.", width)
     return lines
 
 
 def finding(one: Finding, width: int) -> list[str]:
     """One of them: what is wrong, then what shows more of it."""
     more = "; ".join(filter(None, (one.command, f"docs/{one.help}" if one.help else "")))
-    lines = textwrap.wrap(one.text, max(30, width - 9), break_long_words=False, break_on_hyphens=False)
-    head = [f"{one.level:<8} {lines[0]}", *(f"{'':<8} {line}" for line in lines[1:])]
-    return [*head, f"{'':<8} see {more}"] if more else head
+    head = output.wrapped(f"{one.level:<8} {one.text}", width, 9)
+    return [*head, *output.wrapped(f"{'':<8} see {more}", width, 13)] if more else head

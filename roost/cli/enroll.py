@@ -137,7 +137,9 @@ def _list(found: dict[str, list[dict[str, Any]]], *, as_json: bool) -> None:
         ]
         for one in found["identities"]
     ]
-    for line in output.lines(["ROLE", "NAME", "SINCE", "SEEN", "BY", "FROM"], rows, [False] * 6):
+    screen = output.terminal_width()
+    titles = ["ROLE", "NAME", "SINCE", "SEEN", "BY", "FROM"]
+    for line in output.lines(titles, rows, [False] * 6, screen=screen, spare=("BY", "SINCE")):
         say(line)
     if found["tokens"]:
         say("")
@@ -154,5 +156,7 @@ def _list(found: dict[str, list[dict[str, Any]]], *, as_json: bool) -> None:
     ]
     if tokens:
         titles = ["JOIN TOKEN", "ROLES", "NAMES", "LEFT", "EXPIRES", "BY"]
-        for line in output.lines(titles, tokens, [False, False, False, True, False, False]):
+        for line in output.lines(
+            titles, tokens, [False, False, False, True, False, False], screen=screen, spare=("BY",)
+        ):
             say(line)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from roost.cli import output
 from roost.cli.job_selection import is_id
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
@@ -90,8 +91,7 @@ def _tell(parsed: Parsed, found: Mapping[str, Any], lines: Iterable[str]) -> Non
     if parsed.has("json"):
         say(json.dumps(found, indent=1))
         return
-    for line in lines:
-        say(line)
+    output.tell(lines)
 
 
 # --- jobs
@@ -142,14 +142,20 @@ def _hours(found: Mapping[str, Any]) -> Iterator[str]:
     if not hours or not codes:
         return
     yield ""
-    widths = [max(len(code), 9) for code in codes]
-    heads = " ".join(f"{code:>{width}}" for code, width in zip(codes, widths, strict=True))
-    yield f"{'Seconds, hour by hour':<22} {heads} {'waited':>10} {'ran':>10}"
+    rows = []
     for hour in hours[:_MOST_HOURS]:
         seconds = hour["seconds"]
-        cells = " ".join(f"{seconds.get(code, 0.0):>{width}.3f}" for code, width in zip(codes, widths, strict=True))
         waited = sum(round(seconds.get(code, 0.0) * 1000) for code in codes) / 1000
-        yield f"{shown(hour['start']):<22} {cells} {waited:>10.3f} {seconds.get('running', 0.0):>10.3f}"
+        numbers = (*(seconds.get(code, 0.0) for code in codes), waited, seconds.get("running", 0.0))
+        rows.append((shown(hour["start"]), *(f"{number:.3f}" for number in numbers)))
+    yield from output.lines(
+        ("Seconds, hour by hour", *codes, "waited", "ran"),
+        rows,
+        (False, *[True] * (len(codes) + 2)),
+        (22, *[9] * len(codes), 10, 10),
+        screen=output.terminal_width(),
+        spare=codes[::-1],  # what it waited for longest comes first
+    )
     if len(hours) > _MOST_HOURS:
         yield f"... {len(hours) - _MOST_HOURS} more hours: -json, or -between A B"
 

@@ -31,13 +31,12 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("json"):
         say(json.dumps({"hads": hads}, indent=1))
         return 0
-    for line in lines(hads, time.time()):
-        say(line)
+    output.tell(lines(hads, time.time(), output.terminal_width()))
     return 0
 
 
-def lines(hads: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
-    """What is shown. `hads`: as the gateway tells them."""
+def lines(hads: Sequence[Mapping[str, Any]], now: float, screen: int = 0) -> Iterator[str]:
+    """What is shown. `hads`: as the gateway tells them; screen: width that the table must fit in; 0: none."""
     if not hads:
         yield "No HAD is in the pool: its negotiators wait for one. Start it beside each of them."
         return
@@ -45,10 +44,10 @@ def lines(hads: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
     for number, shard in enumerate(shards):
         if number:
             yield ""
-        yield from _shard([had for had in hads if had["shard"] == shard], shard, now)
+        yield from _shard([had for had in hads if had["shard"] == shard], shard, now, screen)
 
 
-def _shard(hads: Sequence[Mapping[str, Any]], shard: str, now: float) -> Iterator[str]:
+def _shard(hads: Sequence[Mapping[str, Any]], shard: str, now: float, screen: int) -> Iterator[str]:
     said = [had for had in hads if not had.get("silent")]
     leaders = [had for had in said if had["state"] == "Leader"]
     name = f"Negotiator {shard}: " if shard else ""
@@ -62,7 +61,7 @@ def _shard(hads: Sequence[Mapping[str, Any]], shard: str, now: float) -> Iterato
     else:
         yield f"{name}Nobody leads."
     yield ""
-    yield from output.lines(_HEADINGS, [_row(had, now) for had in hads], _RIGHT)
+    yield from output.lines(_HEADINGS, [_row(had, now) for had in hads], _RIGHT, screen=screen, spare=_SPARE)
     for had in hads:
         if had.get("silent"):
             yield f"{had['had']} does not answer: {had['silent']}"
@@ -82,6 +81,7 @@ def _shard(hads: Sequence[Mapping[str, Any]], shard: str, now: float) -> Iterato
 
 _HEADINGS = ("Name", "State", "For", "Negotiator", "HeldBack", "InRedis", "Memory", "Copy", "Taken")
 _RIGHT = (False, False, True, False, True, True, True, True, False)
+_SPARE = ("Taken", "Copy", "HeldBack", "Memory", "InRedis")
 
 
 def _row(had: Mapping[str, Any], now: float) -> tuple[str, ...]:

@@ -40,15 +40,14 @@ def show(parsed: Parsed) -> int:
 
 
 def lines(found: Sequence[HoldReason], width: int, paint: Paint) -> Iterator[str]:
-    """A line for each reason. width: of the terminal, which lines are cut to; 0: whole ones."""
+    """A line for each reason, more where it does not fit in so many columns. width: 0: as long as it is."""
     if not found:
         yield "No jobs are held."
         return
     rows = [[str(one.count), _code(one), one.first, " ".join(one.reason.split())] for one in found]
-    table = output.lines(_HEADINGS, rows, (True, False, False, False))
-    for number, line in enumerate(table):
-        shown = line[:width] if width else line
-        yield paint.strong(shown) if number == 0 else shown
+    heading, *table = output.lines(_HEADINGS, rows, (True, False, False, False), screen=width)
+    yield paint.strong(heading)
+    yield from table
     total = sum(one.count for one in found)
     yield ""
     yield (

@@ -316,7 +316,14 @@ def _standing_lines(answer: Answer) -> list[str]:
         left_out.add(headings.index("LOSES"))
     kept = [place for place in range(len(headings)) if place not in left_out]
     table = [[row[place] for place in kept] for row in rows]
-    return output.lines([headings[place] for place in kept], table, [bool(place) for place in kept])
+    spare = [name for name in ("WEIGHT", "QUOTA", "SHARE") if headings.index(name) in kept]
+    return output.lines(
+        [headings[place] for place in kept],
+        table,
+        [bool(place) for place in kept],
+        screen=output.terminal_width(),
+        spare=spare,
+    )
 
 
 def _sums(standings: Iterable[Standing]) -> tuple[str, ...]:
@@ -341,7 +348,9 @@ def placed_lines(placed: Iterable[Placed], *, schedds: bool) -> list[str]:
     preempting = any(row[3] for row in rows)
     headings = ("JOB", "SUBMITTER", "SLOT", "PREEMPTS")
     width = 4 if preempting else 3
-    return output.lines(headings[:width], [row[:width] for row in rows], (False,) * width)
+    return output.lines(
+        headings[:width], [row[:width] for row in rows], (False,) * width, screen=output.terminal_width()
+    )
 
 
 def _unplaced_lines(answer: Answer, several: bool, limit: int) -> Iterator[str]:
@@ -349,7 +358,13 @@ def _unplaced_lines(answer: Answer, several: bool, limit: int) -> Iterator[str]:
         (str(one.count), _job(one.job, one.schedd, several), _clean(one.submitter), _clean(one.reason))
         for one in answer.unplaced[:limit]
     ]
-    yield from output.lines(("NOTHING FOR", "FIRST", "SUBMITTER", "BECAUSE"), rows, (True, False, False, False))
+    yield from output.lines(
+        ("NOTHING FOR", "FIRST", "SUBMITTER", "BECAUSE"),
+        rows,
+        (True, False, False, False),
+        screen=output.terminal_width(),
+        spare=("SUBMITTER",),
+    )
     more = len(answer.unplaced) - len(rows)
     if more > 0:
         yield f"and {more} more; -limit {len(answer.unplaced)} shows them"

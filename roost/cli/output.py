@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from roost.cli.options import Option, Parsed, flag, many
 from roost.errors import UsageError
@@ -45,6 +46,14 @@ FORMATS: tuple[Option, ...] = (
 def say(text: str = "") -> None:
     """To standard output; a reader that went away (`| head`) is no error."""
     sys.stdout.write(text + "\n")
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Prose to standard output, in lines that the terminal has room for."""
+    screen = terminal_width()
+    for line in lines:
+        for part in wrapped(line, screen):
+            say(part)
 
 
 def write(text: str) -> None:
@@ -116,17 +125,68 @@ def attribute_names(parsed: Parsed) -> list[str]:
 
 
 def lines(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], least: Sequence[int] = ()
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[bool],
+    least: Sequence[int] = (),
+    *,
+    screen: int = 0,
+    spare: Sequence[str] = (),
 ) -> list[str]:
-    """A table of our own: headings stand over their cells."""
+    """A table of our own: headings stand over their cells. screen: width that lines must fit in; 0: none. Where they do
+    not fit, columns of the headings in `spare` go, the first one first; then the last column goes on in lines below."""
+    return [line for row in table(headings, rows, right, least, screen=screen, spare=spare) for line in row]
+
+
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[bool],
+    least: Sequence[int] = (),
+    *,
+    screen: int = 0,
+    spare: Sequence[str] = (),
+) -> list[list[str]]:
+    """The same, the lines of each row by themselves, for who paints them."""
     least = [*least, *[0] * (len(headings) - len(least))]
     widths = [max([least[i], len(headings[i]), *(len(row[i]) for row in rows)]) for i in range(len(headings))]
+    shown = list(range(len(headings)))
+    for name in spare:
+        # A sentence in the last column goes on below: it wants no more room than it is read in.
+        if not screen or sum(widths[i] + 1 for i in shown[:-1]) + min(widths[shown[-1]], _SENTENCE) <= screen:
+            break
+        shown.remove(headings.index(name))
+    hang = sum(widths[i] + 1 for i in shown[:-1])
 
-    def line(cells: Sequence[str]) -> str:
-        parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True)]
-        return " ".join(parts).rstrip()
+    def of_row(cells: Sequence[str]) -> list[str]:
+        parts = [cells[i].rjust(widths[i]) if right[i] else cells[i].ljust(widths[i]) for i in shown]
+        return wrapped(" ".join(parts).rstrip(), screen, hang)
 
-    return [line(headings), *(line(row) for row in rows)]
+    return [of_row(headings), *(of_row(row) for row in rows)]
+
+
+#: Columns that a sentence is read in well, and fewer than these hold none that could be read.
+_SENTENCE: Final = 32
+_NARROWEST: Final = 16
+
+
+def wrapped(line: str, screen: int, hang: int | None = None) -> list[str]:
+    """A line as lines of at most `screen` characters (0: as it is), words whole. What goes on stands `hang` characters
+    in; without it under the line's last column, which two spaces set off."""
+    if not screen or len(line) <= screen:
+        return [line]
+    if hang is None:
+        hang = line.rfind("  ", 0, screen // 2) + 2 if "  " in line[: screen // 2] else 0
+    if screen - hang < _NARROWEST:
+        return [line]
+    return textwrap.wrap(
+        line[hang:],
+        screen,
+        initial_indent=line[:hang],
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def text(ad: ClassAd, name: str, missing: str = "") -> str:

@@ -132,7 +132,10 @@ def table(ads: Sequence[ClassAd], now: float) -> Iterator[str]:
     """The lines that are shown."""
     rows = [row(ad, now) for ad in ads]
     cells = [(r["owner"], r["client"], r["slot"], r["job"], output.span(r["runtime"]), r["activity"]) for r in rows]
-    yield from output.lines(_HEADINGS, cells, (False, False, False, False, True, False))
+    right = (False, False, False, False, True, False)
+    yield from output.lines(
+        _HEADINGS, cells, right, screen=output.terminal_width(), spare=("CLIENT", "ACTIVITY", "RUNTIME")
+    )
 
 
 def row(ad: ClassAd, now: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ _SUMMARY = (
 )
 _HEADINGS: Final = ("Pool", "Cpus", "InUse", "GPUs", "Running", "Idle", "Held", "Users", "Release", "State")
 _RIGHT: Final = (False, True, True, True, True, True, True, True, False, False)
+_SPARE: Final = ("Release", "GPUs", "Users", "InUse")
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -34,19 +35,20 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("json"):
         say(json.dumps({"pools": pools}, indent=1))
     else:
-        for line in lines(pools, time.time()):
+        for line in lines(pools, time.time(), output.terminal_width()):
             say(line)
     return int(any(pool["error"] for pool in pools))
 
 
-def lines(pools: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
-    """What is shown. `pools`: as the gateway tells them."""
-    yield from output.lines(_HEADINGS, [_row(pool, now) for pool in pools], _RIGHT)
+def lines(pools: Sequence[Mapping[str, Any]], now: float, screen: int = 0) -> Iterator[str]:
+    """What is shown. `pools`: as the gateway tells them; screen: width that lines must fit in; 0: none."""
+    rows = [_row(pool, now) for pool in pools]
+    yield from output.lines(_HEADINGS, rows, _RIGHT, screen=screen, spare=_SPARE)
     for pool in pools:
         if pool["error"]:
-            yield f"{pool['name']} can not be asked: {pool['error']}"
+            yield from output.wrapped(f"{pool['name']} can not be asked: {pool['error']}", screen)
     if len(pools) == 1:
-        yield "No other pools: ROOST_GATEWAY_POOLS names those that this gateway asks."
+        yield from output.wrapped("No other pools: ROOST_GATEWAY_POOLS names those that this gateway asks.", screen)
 
 
 def _row(pool: Mapping[str, Any], now: float) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ def _sums(found: Mapping[str, Any], what: str) -> Iterator[tuple[str, ...]]:
         values = [float(point[place]) for point in found["points"]]
         if any(values):
             numbers = (values[-1], min(values), sum(values) / len(values), max(values))
-            yield (f"{what} {name.lower()}", *(f"{number:.4g}" for number in numbers))
+            yield (f"{what} {name.lower().removesuffix(what)}", *(f"{number:.4g}" for number in numbers))
 
 
 def _points(found: Mapping[str, Any], *, per_cent: bool) -> Iterator[str]:

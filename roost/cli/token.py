@@ -187,6 +187,7 @@ def _list(client: Client, parsed: Parsed) -> int:
         ]
         for t in found
     ]
-    for line in output.lines(["ID", "USER", "LEVEL", "EXPIRES", "LAST USE", "SCOPES", "LABEL"], rows, [False] * 7):
+    headings, spare = ["ID", "USER", "LEVEL", "EXPIRES", "LAST USE", "SCOPES", "LABEL"], ("LAST USE", "SCOPES")
+    for line in output.lines(headings, rows, [False] * 7, screen=output.terminal_width(), spare=spare):
         say(line)
     return 0

@@ -14,13 +14,13 @@ import time
 from typing import Any, Final
 
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
-from roost.cli.output import say
+from roost.cli.output import say, terminal_width
 from roost.cli.top_screen import SORTS, STATUSES, JobAction, Rates, View, screen
 from roost.client import Client
 from roost.errors import ClientError, UsageError
 
 OPTIONS: Final[tuple[Option, ...]] = (
-    flag("once", "batch", "b", help="print it once, as wide as it is, and end; so where output is no terminal"),
+    flag("once", "batch", "b", help="print it once, and end; so where output is no terminal, and in whole lines there"),
     value("interval", "d", help="between looks, seconds; 2", metavar="SECONDS"),
     value("sort", help=f"jobs by {', '.join(SORTS)}", metavar="WHAT"),
     value("status", help="only jobs that are Running, Idle or Held", metavar="STATUS"),
@@ -30,6 +30,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *COMMON,
 )
 _LINES: Final = 1000  # of -once: more than there can be
+_WHOLE: Final = 500  # characters of a line, where no terminal says how many it shows
 _KEYS: Final = {
     curses.KEY_UP: "up", curses.KEY_DOWN: "down", curses.KEY_ENTER: "enter", 10: "enter", 13: "enter", 27: "escape",
     curses.KEY_BACKSPACE: "backspace", 127: "backspace", 8: "backspace",
@@ -81,7 +82,8 @@ def _once(parsed: Parsed, view: View, limit: int) -> int:
     if parsed.has("json"):
         say(json.dumps({"pool": pool, "jobs": jobs}, indent=1))
         return 0
-    lines = screen(view, pool, jobs, None, float(pool["at"]), 500, _LINES)[:-1]
+    width = terminal_width() or _WHOLE
+    lines = screen(view, pool, jobs, None, float(pool["at"]), width, _LINES)[:-1]
     say("\n".join(line.rstrip() for line in lines).rstrip())
     return 0
 

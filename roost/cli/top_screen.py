@@ -146,7 +146,7 @@ def screen(
 ) -> list[str]:
     """At most `height` lines of at most `width` characters. pool: as GET /v1/overview tells it;
     rates: None where nobody listened."""
-    found = [*summary(pool, rates, now), "", *_users(pool), "", _filters(view), *_jobs(view, jobs, now)]
+    found = [*summary(pool, rates, now), "", *_users(pool), "", _filters(view), *_jobs(view, jobs, now, width)]
     found = found[: max(0, height - 1)]
     found += [""] * (height - 1 - len(found))
     return [printable(line)[:width] for line in [*found, _bottom(view)][:height]]
@@ -207,17 +207,43 @@ def _filters(view: View) -> str:
     return f"Jobs: {', '.join(part for part in parts if part)}" + ("   PAUSED" if view.paused else "")
 
 
-def _jobs(view: View, jobs: Sequence[Row], now: float) -> list[str]:
-    lines = [f"  {'ID':<12} {'USER':<20} {'STATUS':<9} {'RUNTIME':>12} {'CPUS':>5} {'MEMORY':>8} {'WHERE':<22} COMMAND"]
+#: Columns of jobs before their command: heading, width, which side.
+_COLUMNS: Final = (
+    ("ID", 12, "<"), ("USER", 20, "<"), ("STATUS", 9, "<"), ("RUNTIME", 12, ">"), ("CPUS", 5, ">"), ("MEMORY", 8, ">"),
+    ("WHERE", 22, "<"),
+)  # fmt: skip
+#: What goes first where there is no room, and what of a command must be seen before nothing more goes.
+_SPARE: Final = ("WHERE", "MEMORY", "CPUS", "USER")
+_LEAST_COMMAND: Final = 16
+
+
+def _shown(width: int) -> list[str]:
+    """The columns that a line of so many characters has room for."""
+    shown = {name: size for name, size, _ in _COLUMNS}
+    for name in _SPARE:
+        if 2 + sum(shown.values()) + len(shown) + _LEAST_COMMAND > width:
+            del shown[name]
+    return list(shown)
+
+
+def _jobs(view: View, jobs: Sequence[Row], now: float, width: int) -> list[str]:
+    shown = _shown(width)
+
+    def line(mark: str, cells: Sequence[str], command: str) -> str:
+        pairs = zip(_COLUMNS, cells, strict=True)
+        kept = [f"{cell:{side}{size}}" for (name, size, side), cell in pairs if name in shown]
+        return " ".join([mark, *kept, command]).rstrip()
+
+    lines = [line(" ", [name for name, _, _ in _COLUMNS], "COMMAND")]
     for row in sorted_rows(view, jobs, now):
         mark = ">" if row["Id"] == view.chosen else " "
         user = str(row.get("AccountingGroup") or row.get("User") or row.get("Owner") or "")
         command = f"{str(row.get('Cmd') or '').rpartition('/')[2]} {row.get('Args') or row.get('Arguments') or ''}"
-        lines.append(
-            f"{mark} {row['Id']:<12} {user[:20]:<20} {row.get('Status', ''):<9} {span(_runtime(row, now)):>12} "
-            f"{row.get('RequestCpus') or '':>5} {_memory(row):>8} "
-            f"{str(row.get('RemoteHost') or '')[:22]:<22} {command}".rstrip()
-        )
+        cells = (
+            str(row["Id"]), user[:20], str(row.get("Status", "")), span(_runtime(row, now)),
+            str(row.get("RequestCpus") or ""), _memory(row), str(row.get("RemoteHost") or "")[:22],
+        )  # fmt: skip
+        lines.append(line(mark, cells, command))
     return lines
 
 
@@ -226,7 +252,11 @@ def _memory(row: Row) -> str:
     asked = row.get("RequestMemory")
     if not isinstance(asked, int | float) or not asked:
         return ""
-    return f"{asked / 1024:.3g} GiB" if asked >= 1024 else f"{asked:g} MiB"
+    amount, units = float(asked), ["MiB", "GiB", "TiB", "PiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        units.pop(0)
+    return f"{amount:.3g} {units[0]}" if amount < 999.5 else f"{amount:.0f} {units[0]}"
 
 
 def _bottom(view: View) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from engine.doctor import told_of
 from engine.upgrade import Build, Plan, Release, plan
+from roost.cli import output
 from roost.cli.options import COMMON, Option, flag, parse, usage
 from roost.cli.output import say
 from roost.client import Client
@@ -44,8 +45,7 @@ def run(command: str, argv: list[str]) -> int:
         safe = not made.problems
         say(json.dumps({"wanted": VERSION, "protocol": wanted.protocol, "safe": safe, **asdict(made)}, indent=1))
     else:
-        for line in told(made, wanted):
-            say(line)
+        output.tell(told(made, wanted))
     return 1 if made.problems else 0
 
 

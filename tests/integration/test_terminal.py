@@ -24,6 +24,8 @@ def pool(tmp_path_factory):
         file = pool.directory / "held.sub"
         file.write_text("executable = /bin/true\nhold = true\nbatch_name = nightly\nqueue 30\n")
         pool.submit(file)
+        file.write_text("executable = /bin/true\nrequest_memory = 99999999\nqueue\n")
+        pool.submit(file)
         yield pool
     finally:
         pool.close()
@@ -146,12 +148,11 @@ def test_no_color_is_obeyed(pool):
     assert "\x1b[" not in typed(pool, "analyze", "1.0", NO_COLOR="1")[1]
 
 
-#: Commands that print tables, with words of their headings.
-TABLES = {
+#: Commands in HTCondor's layouts, which keep their widths, with words of their headings.
+HTCONDORS = {
     "q": ("OWNER", "HOLD", "TOTAL"),
     "q -nobatch": ("ID", "OWNER", "RUN_TIME"),
     "q -hold": ("ID", "HOLD_REASON"),
-    "q -hold-codes": ("CODE",),
     "history": ("ID", "OWNER"),
     "status": ("Name", "State", "Activity"),
     "status -schedd": ("Name", "TotalIdleJobs"),
@@ -160,12 +161,24 @@ TABLES = {
     "status -total": ("Owner", "Claimed"),
     "userprio -all": ("Priority",),
     "userprio -quotas": ("Quota",),
+}
+#: Commands of our own, which fit in, with words that narrow terminals show, too.
+OURS = {
     "had": ("leads",),
     "pools": ("Pool", "Cpus", "Held"),
     "token list": ("ID", "USER", "LEVEL"),
     "top -once": ("USER", "RUNNING", "COMMAND"),
     "upgrade -check": ("messages",),
+    "q -hold-codes": ("CODE",),
+    "dead-letters": ("ID", "REASON"),
+    "negotiate": ("SUBMITTER", "MATCHED", "NOTHING FOR", "BECAUSE"),
+    "doctor -pool-only": ("warning",),
+    "stats": (),  # a pool so young may have no point yet
+    "analyze 2.0": ("What would help", "condition", "RequestMemory"),
+    "explain 2.0": ("submitted by", "Seconds, hour by hour", "waited"),
 }
+ENDS_WITH_1 = {"doctor -pool-only"}  # something is wrong
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MANY = """
 import sys
 from roost.cli.main import main
@@ -180,11 +193,18 @@ for line in sys.argv[1:]:
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_tables_in_terminals_of_all_widths(pool, columns):
     """One process for all commands, as each takes longer to begin than to answer."""
-    program = [sys.executable, "-c", MANY, *TABLES]
+    tables = {**HTCONDORS, **OURS}
+    program = [sys.executable, "-c", MANY, *tables]
     code, shown = in_terminal(pool, program, columns, environment={"COLUMNS": str(columns), "PYTHONPATH": str(ROOT)})
     assert code == 0, shown
     told = dict(part.split("\n", 1) for part in shown.split("===== ")[1:])
-    assert told.keys() == TABLES.keys()
-    for command, headings in TABLES.items():
-        assert "ended with 0" in told[command], told[command]
+    assert told.keys() == tables.keys()
+    for command, headings in tables.items():
+        assert f"ended with {int(command in ENDS_WITH_1)}" in told[command], told[command]
         assert [word for word in headings if word not in told[command]] == [], told[command]
+    for command in OURS:
+        # A file's path or a page of the documents is one word, which is not broken.
+        lines = [
+            line for line in COLOUR.sub("", told[command]).splitlines() if "docs/" not in line and ": /" not in line
+        ]
+        assert [line for line in lines if len(line) > columns] == [], command

@@ -11,7 +11,7 @@ import pytest
 
 from engine.queue import hold_reasons
 from engine.queue.hold_reasons import HoldReason, grouped
-from roost.cli import act, daemon_commands, hold_codes, stats, wait
+from roost.cli import act, daemon_commands, hold_codes, output, stats, wait
 from roost.cli.options import parse
 from roost.cli.paint import Paint
 from roost.cli.progress import Progress
@@ -145,3 +145,49 @@ def test_top_tells_memory_with_its_unit_and_one_name_of_a_user():
     lines = screen(View(), {}, [{**job, "RequestMemory": 4096}, {**job, "RequestMemory": 64}], None, 0.0, 200, 50)
     assert any("physics.ada@pool" in line and "4 GiB" in line for line in lines)
     assert any("64 MiB" in line for line in lines)
+
+
+def test_tables_leave_out_what_may_go_and_go_on_below():
+    headings, right = ("ID", "WHEN", "COUNT", "WHY"), (False, False, True, False)
+    rows = [("1.0", "11/28 20:14", "3", "no slot satisfies its Requirements as things are"), ("2.0", "", "4", "")]
+
+    def shown(screen):
+        return output.lines(headings, rows, right, screen=screen, spare=("WHEN", "COUNT"))
+
+    assert shown(0) == shown(200) == output.lines(headings, rows, right)
+    assert shown(60) == [
+        "ID  WHEN        COUNT WHY",
+        "1.0 11/28 20:14     3 no slot satisfies its Requirements as",
+        "                      things are",
+        "2.0                 4",
+    ]
+    assert shown(44)[:2] == ["ID  COUNT WHY", "1.0     3 no slot satisfies its Requirements"]
+    assert shown(36)[:2] == ["ID  WHY", "1.0 no slot satisfies its"]
+    assert "".join(line.strip() + " " for line in shown(36)).count("as things are") == 1
+
+
+def test_prose_goes_on_under_its_last_column():
+    line = "11/28 20:14:51  submitted by root with two jobs in its cluster"
+    assert output.wrapped(line, 0) == output.wrapped(line, 62) == [line]
+    assert output.wrapped(line, 50) == [
+        "11/28 20:14:51  submitted by root with two jobs in",
+        "                its cluster",
+    ]
+    assert output.wrapped("one two three four five", 16) == ["one two three", "four five"]
+
+
+def test_top_drops_columns_before_the_command_and_has_units_for_everything():
+    job = {"Id": "1.0", "User": "ann@p", "Status": "Idle", "Cmd": "/bin/simulate", "Args": "-all", "RequestCpus": 1}
+    jobs = [{**job, "RequestMemory": 9_999_999}, {**job, "RequestMemory": 1_020_000}]
+    wide, middle, narrow = (screen(View(), {}, jobs, None, 0.0, width, 50) for width in (200, 80, 60))
+    assert [one for one in ("WHERE", "MEMORY", "CPUS", "COMMAND") if any(one in line for line in wide)] == [
+        "WHERE",
+        "MEMORY",
+        "CPUS",
+        "COMMAND",
+    ]
+    for lines, gone in ((middle, ("WHERE",)), (narrow, ("WHERE", "MEMORY", "CPUS"))):
+        assert [one for one in gone if any(one in line for line in lines)] == []
+        assert sum(line.endswith("simulate -all") for line in lines) == 2
+    assert any("9.54 TiB" in line for line in wide)
+    assert any("996 GiB" in line for line in wide)
