@@ -159,6 +159,10 @@ def test_what_would_help_is_told(visit, pool):
     why = page.get_by_role("region", name="Why it waits")
     expect(why).to_contain_text("No slot satisfies its Requirements: RequestMemory is 999999999")
     expect(why.get_by_role("listitem")).to_have_text("+1 slot: RequestMemory = 2048 (it is 999999999)")
+    with visitor.in_size("phone"):  # nothing of the conditions is cut off, or to be scrolled for
+        conditions = page.get_by_role("region", name="Requirements, part by part")
+        assert conditions.evaluate("part => part.scrollWidth - part.clientWidth") <= 0
+        expect(conditions.get_by_role("row").filter(has_text="TARGET.Memory")).to_contain_text("0")
 
 
 def test_failures_are_red_counted_and_run_again(visit, pool):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from engine.queue.outcome import ATTRIBUTES as OUTCOME_FIELDS
 from engine.queue.outcome import FAILED, failure
+from services.gateway.core.machine_map import USED
 from shared.classad import ClassAd
 from shared.classad.unparse import quote_string as quote
 from shared.job_text import BadJobText, shown, words_v2
@@ -284,7 +285,7 @@ def by_state(values: Iterable[Sequence[Any]], counts: Iterable[int]) -> dict[str
         total["gpus"] += _number(gpus) * count
         activities[str(activity or "Unknown")] = activities.get(str(activity or "Unknown"), 0) + count
     sums = {what: sum(state[what] for state in states.values()) for what in ("slots", "cpus", "gpus")}
-    used = sum(states.get(state, {"cpus": 0.0})["cpus"] for state in ("Claimed", "Preempting", "Backfill"))
+    used = sum(states.get(state, {"cpus": 0.0})["cpus"] for state in USED)
     return {
         **sums,
         "states": dict(sorted(states.items())),

@@ -115,9 +115,9 @@ function Why({ id, schedd }) {
         <p><b>${report.verdict}</b></p>
         ${report.last?.reason && html`<p class="soft">Last cycle that looked at it (<${Ago} at=${report.last.at} />): ${report.last.reason}</p>`}
         ${report.suggestions?.length > 0 && html`<div><h3>What would help</h3><ul>${report.suggestions.map((one) => html`<li><b>+${count(one.gains)} ${one.gains === 1 ? "slot" : "slots"}</b>: ${one.changes.map((each, place) => html`${place > 0 && " and "}<${Change} change=${each} />`)}</li>`)}</ul></div>`}
-        ${report.terms?.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Requirements, part by part"><table><caption class="unseen">Requirements, part by part</caption>
-          <thead><tr><th scope="col">What the job requires</th><th scope="col" class="num">Slots that fit</th><th scope="col" class="num">with the ones above</th></tr></thead>
-          <tbody>${report.terms.map((term) => html`<tr><td class="wrap"><code>${term.text}</code></td><td class="num">${count(term.alone)}</td><td class="num">${count(term.together)}</td></tr>`)}</tbody></table></div>`}
+        ${report.terms?.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Requirements, part by part"><table class="cards"><caption class="unseen">Requirements, part by part</caption>
+          <thead><tr><th scope="col">What the job requires</th><th scope="col" class="num">Slots that fit</th><th scope="col" class="num">with those above</th></tr></thead>
+          <tbody>${report.terms.map((term) => html`<tr><td class="wrap"><code>${term.text}</code></td><td class="num" data-label="Slots that fit">${count(term.alone)}</td><td class="num" data-label="with those above">${count(term.together)}</td></tr>`)}</tbody></table></div>`}
       </div>`;
     }}</${Part}></${Card}>`;
 }
