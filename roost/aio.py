@@ -110,13 +110,15 @@ class AsyncClient:
         schedd: str = "",
         limit: int = 0,
         history: bool = False,
+        epochs: bool = False,
     ) -> AsyncIterator[ClassAd]:
-        """Job ads, by cluster and proc; `history`: jobs that left the queue, newest first. Very many ids are asked for
-        in several requests, and come in the order of these."""
+        """Job ads, by cluster and proc; `history`: jobs that left the queue, newest first; `epochs`: in place of jobs
+        an ad for each of their runs that is over, newest first, with RunInstanceId and EpochWriteDate. Very many ids
+        are asked for in several requests, and come in the order of these."""
         left = limit
         for some in protocol.some_ids(ids):
             async with aclosing(
-                self._pages(protocol.jobs(some, constraint, projection, schedd, left, history))
+                self._pages(protocol.jobs(some, constraint, projection, schedd, left, history, epochs=epochs))
             ) as pages:
                 async for ad in pages:
                     yield ad

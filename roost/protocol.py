@@ -162,8 +162,9 @@ def jobs(
     *,
     columns: bool = False,
     factories: bool = False,
+    epochs: bool = False,
 ) -> Call:
-    """columns: as in `ads`. factories: clusters of late materialization in place of jobs."""
+    """columns: as in `ads`. factories: clusters of late materialization in place of jobs; epochs: their runs."""
     query = {
         "ids": ",".join(ids),
         "constraint": constraint,
@@ -172,6 +173,7 @@ def jobs(
         "limit": limit,
         "history": _bool(history),
         **({"factories": "true"} if factories else {}),
+        **({"epochs": "true"} if epochs else {}),
     }
     call = _pages("/v1/jobs", query)
     return replace(call, headers={"Accept": COLUMNS}) if columns else call

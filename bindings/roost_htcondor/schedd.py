@@ -123,6 +123,28 @@ class Schedd(Remote):
     ) -> list[ClassAd]:
         """Jobs that left the queue, newest first, at most `match`. since: the search ends before this job ("12.3"; a
         number: this cluster), or the first for which this expression is true."""
+        return self._past(constraint, projection, match, since, epochs=False)
+
+    def jobEpochHistory(
+        self,
+        constraint: str | ExprTree | None = None,
+        projection: Sequence[str] = (),
+        match: int = -1,
+        since: int | str | ExprTree | None = None,
+    ) -> list[ClassAd]:
+        """As `history`, but an ad for each run that is over, of jobs in the queue too: the job's as the run left it,
+        with RunInstanceId (which of the job's runs) and EpochWriteDate (its end, s since 1970)."""
+        return self._past(constraint, projection, match, since, epochs=True)
+
+    def _past(
+        self,
+        constraint: str | ExprTree | None,
+        projection: Sequence[str],
+        match: int,
+        since: int | str | ExprTree | None,
+        *,
+        epochs: bool,
+    ) -> list[ClassAd]:
         stop = _stop(since)
         asked = tuple(projection)
         if asked and stop is not None:
@@ -137,7 +159,8 @@ class Schedd(Remote):
                 projection=asked,
                 schedd=self._name,
                 limit=max(match, 0),
-                history=True,
+                history=not epochs,
+                epochs=epochs,
             ):
                 if stop is not None and is_true(evaluate(stop, ad)):
                     break
@@ -239,8 +262,6 @@ class Schedd(Remote):
 
     # What Roost does not have
 
-    jobEpochHistory = refused("jobEpochHistory", "runs are not recorded one by one; history has the jobs, and "
-        "`roost explain JOB` how each went")  # fmt: skip
     daemonHistory = refused("daemonHistory", "`roost history` and the journal have what happened")
     refreshGSIProxy = refused("refreshGSIProxy", "there are no X.509 proxies: store tokens with Credd")
     export_jobs = refused("export_jobs", "`roost import-pool` moves jobs to another access point")

@@ -37,7 +37,7 @@ OPTIONS: tuple[Option, ...] = (
     ask("fi|le", "jobs of this history file instead of a pool's", "FILE"),
     ask("sea|rch", "jobs of this history file and the older ones beside it (FILE.20261122T120000)", "FILE"),
     ask("dir|ectory", "not here: no pool of ours keeps a file for each run"),
-    ask("ep|ochs:", "not here: nor a record of each run; see -type for HTCondor's"),
+    ask("ep|ochs:", "a record of each run that is over, of jobs in the queue too; in a file: -type EPOCH"),
     ask("u|serlog", "not here: see `roost wait -log` and `roost q`", "FILE"),
     ask("t|ype", "records of these types in a file (JOB, EPOCH, ...), or ALL", "TYPE,..."),
     ask("lo|cal", "taken for HTCondor's sake"),
@@ -62,7 +62,6 @@ _ID: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?\Z")
 #: Options of HTCondor's tool that mean nothing here -> what there is instead.
 _ABSENT: Final = {
     "directory": "there are no files of single runs: -search FILE reads a history file and the older ones beside it",
-    "epochs": "runs are not recorded one by one; those in a file of HTCondor's: -file FILE -type EPOCH",
     "userlog": "`roost wait -log FILE` reads a log of jobs, `roost history JOB` has the whole ad",
 }
 
@@ -75,6 +74,8 @@ def run(command: str, argv: list[str]) -> int:
     for name, instead in _ABSENT.items():
         if parsed.has(name):
             raise UsageError(f"-{name}: {instead}")
+    if parsed.letters.get("epochs"):
+        raise UsageError("-epochs:d: records of runs are not deleted one by one; MAX_EPOCH_HISTORY_LOG bounds them")
     if parsed.one("layout") not in ("", "condor"):
         raise UsageError(f"-layout {parsed.one('layout')}: want condor")
     form = _form(parsed)
@@ -91,6 +92,8 @@ def run(command: str, argv: list[str]) -> int:
     condition = _condition(parsed, custom.where if custom else "")
     stop = _stop(parsed)
     if any(parsed.has(name) for name in ("file", "search", "startd")):
+        if parsed.has("epochs"):
+            raise UsageError("-epochs asks the pool; records of runs in a file: -type EPOCH")
         files = _files(parsed)
         search = history_files.Search(parsed.arguments, _kinds(parsed))
         found = itertools.chain.from_iterable(
@@ -234,7 +237,8 @@ def _of_pool(parsed: Parsed, form: str, mask: Mask, condition: str, stop: Expr |
             projection=[] if asks_all else needed,
             schedd=parsed.one("name"),
             limit=_limit(parsed) if limited else 0,
-            history=True,
+            history=not parsed.has("epochs"),
+            epochs=parsed.has("epochs"),
         )
         ads: Iterable[ClassAd] = reversed(list(jobs)) if forwards else jobs
         count = itertools.count()

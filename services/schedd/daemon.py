@@ -506,6 +506,8 @@ class Schedd(Daemon):
         while True:
             await self.submission.tidy()
             await self.queue.read(lambda database: history.prune(database, self.settings.history_max_bytes))
+            most = self.settings.epoch_max_bytes
+            await self.queue.read(lambda database, most=most: history.prune(database, most, history.RUNS))  # type: ignore[misc]
             await self.context.clock.sleep(TIDY_EVERY_S)
 
 

@@ -85,6 +85,7 @@ class Settings:
     flocking: Flocking = field(default_factory=Flocking)
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
+    epoch_max_bytes: int = 60 * 1024 * 1024  # MAX_EPOCH_HISTORY_LOG * (MAX_EPOCH_HISTORY_ROTATIONS + 1)
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
     not_in_history: frozenset[str] = frozenset()  # HISTORY_CONTAINS_JOB_ENVIRONMENT: attributes, folded
     per_job_history: str = ""  # PER_JOB_HISTORY_DIR; empty: none are written
@@ -151,6 +152,7 @@ class Settings:
             flocking=_flocking(config, knobs),
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
+            epoch_max_bytes=knobs.max_epoch_history_log * (knobs.max_epoch_history_rotations + 1),
             history=_history(config, knobs),
             not_in_history=frozenset() if knobs.history_contains_job_environment else frozenset(("environment", "env")),
             per_job_history=_absolute(config, "PER_JOB_HISTORY_DIR", knobs.per_job_history_dir).rstrip("/"),

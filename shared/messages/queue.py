@@ -74,6 +74,7 @@ class QueryJobs(Message):
     limit: int = 0
     after: str = ""
     history: bool = False  # jobs that left the queue, newest first
+    epochs: bool = False  # instead of jobs the runs that are over, of jobs in the queue too, newest first
     newest: bool = False
     columns: bool = False  # with a projection the page may be in columns, see JobPage
     factories: bool = False  # instead of jobs the clusters that come into the queue some at a time, without ProcId

@@ -99,6 +99,11 @@ def test_jobs_run_and_their_log_and_history_tell_of_it(here):
     assert {name for ad in newest for name in ad} == {"ProcId", "ExitCode"}
     assert schedd.history("true", ["ProcId"], since=result.cluster()) == []
     assert schedd.history("true", ["ProcId"], since=ExprTree("ExitCode =!= undefined")) == []
+    runs = schedd.jobEpochHistory(f"ClusterId == {result.cluster()}", ["ProcId", "RunInstanceId", "ExitCode"])
+    assert sorted((ad["ProcId"], ad["RunInstanceId"], ad["ExitCode"]) for ad in runs) == [(0, 1, 0), (1, 1, 3)]
+    assert schedd.jobEpochHistory(None, ["ProcId"], match=1, since="RunInstanceId == 0") == [
+        ClassAd({"ProcId": runs[0]["ProcId"]})
+    ]
     last = schedd.history("true", ["ProcId"], since="CompletionDate == 1", match=1)
     assert last == [ClassAd({"ProcId": newest[0]["ProcId"]})]
 
@@ -259,7 +264,6 @@ def test_what_a_failed_transaction_queued_is_removed():
 
 
 ABSENT = (
-    "jobEpochHistory",
     "refreshGSIProxy",
     "export_jobs",
     "unexport_jobs",

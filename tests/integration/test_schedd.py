@@ -234,6 +234,10 @@ async def test_an_evicted_job_runs_again_as_a_new_attempt(pool):
     stale = await pool.startd.finish(run)
     assert not stale.known
     assert (await pool.job("1.0"))["JobStatus"] == 2
+    await pool.startd.finish(pool.startd.activations[1])
+    await eventually(pool.history)
+    ended = [(ad["RunInstanceId"], ad["JobStatus"], ad["LastRemoteHost"]) for ad in await pool.jobs(epochs=True)]
+    assert ended == [(2, 4, "slot1_2@ep"), (1, 1, "slot1_1@ep")]
 
 
 async def test_a_lost_claim_puts_its_job_back(pool):

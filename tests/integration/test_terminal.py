@@ -208,3 +208,25 @@ def test_tables_in_terminals_of_all_widths(pool, columns):
             line for line in COLOUR.sub("", told[command]).splitlines() if "docs/" not in line and ": /" not in line
         ]
         assert [line for line in lines if len(line) > columns] == [], command
+
+
+BAR = """
+from concurrent.futures import as_completed
+from statistics import median
+from roost import Pool
+from tqdm import tqdm
+
+with Pool() as pool:
+    futures = [pool.submit(median, [n, n + 1]) for n in range(3)]
+    print(sum(future.result() for future in tqdm(as_completed(futures), total=len(futures))))
+"""
+
+
+def test_a_progress_bar_follows_the_calls_of_an_executor(pool, clients):
+    path = os.pathsep.join(map(str, (ROOT, clients)))
+    code, shown = in_terminal(pool, [sys.executable, "-c", BAR], 80, environment={"PYTHONPATH": path})
+    assert code == 0, shown
+    steps = re.findall(r"(\d+)%\|[^|]*\| (\d)/3 \[", shown)
+    assert steps[0] == ("0", "0"), shown
+    assert steps[-1] == ("100", "3")
+    assert shown.endswith("4.5\n")

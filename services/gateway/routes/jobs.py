@@ -94,16 +94,21 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         projection: Projection = "",
         limit: Limit = 0,
         history: Annotated[bool, Query(description="jobs that left the queue, newest first")] = False,
+        epochs: Annotated[
+            bool,
+            Query(description="in place of jobs: their runs that are over, of jobs in the queue too, newest first"),
+        ] = False,
         factories: Annotated[
             bool, Query(description="in place of jobs: clusters of late materialization, with how far they are")
         ] = False,
     ) -> Response:
         """Job ads, schedd by schedd, in order of cluster and proc; with `history` those that left the queue, newest
-        first; with `factories` one ad, without ProcId, of each cluster whose jobs come into the queue some at a
-        time. Private attributes (Environment) are there for the jobs' owners and administrators."""
+        first; with `epochs` an ad for each run that is over, the job's as it was then, with RunInstanceId and
+        EpochWriteDate; with `factories` one ad, without ProcId, of each cluster whose jobs come into the queue some
+        at a time. Private attributes (Environment) are there for the jobs' owners and administrators."""
         question = QueryJobs(
             constraint=constraint, projection=names(projection), ids=names(ids), limit=limit, history=history,
-            columns=wants_columns(request) and not factories, factories=factories,
+            epochs=epochs, columns=wants_columns(request) and not factories, factories=factories,
             user=identity.user, admin=identity.admin,
         )  # fmt: skip
         asked = await context.pool.who_knows(question.ids, schedd)

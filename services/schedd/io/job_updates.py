@@ -464,8 +464,16 @@ class JobUpdates:
         """Count a run that is over, by how it ended (core.run_statistics). Whose slot was not to be had was none."""
         if claim.has_taken_run:
             self.runs.over(how, run, ended, job.number("ImageSize"), core_dumped=core, closing=closing)
+            if job.whole is None:
+                self.record_run(job)
         else:
             self.runs.not_started += 1
+
+    def record_run(self, job: Job) -> None:
+        """Record a run that is over, with the job's ad as it is now. Of one that left, the history has it."""
+        now, is_there = self.now(), self.table.get(job.id) is job
+        ad = self._for_history(job, now) if is_there else None
+        self.queue.end_run(job.id, int(job.number("NumShadowStarts")), ad, now)
 
     def _abandon_run(self, job: Job) -> None:
         if job.cluster.here:

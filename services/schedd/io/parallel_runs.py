@@ -274,6 +274,7 @@ class ParallelRuns:
         job_end.on_usage(job, usage)
         result = job_end.Result(usage, exit_, run.hosts[0], ClassAd(), shadow, now, ended)
         updates.carry_out(job_end.conclude(updates.name, self.table, job, result, updates.cool_down))
+        updates.record_run(job)
 
     def _save(self, job: Job, run: ParallelRun) -> None:
         self.updates.queue.put_meta(f"{_KEY}{job.id}", run.pack())

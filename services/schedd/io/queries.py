@@ -173,11 +173,12 @@ class Queries:
         ids = parse_ids(asked.ids)
         limit = min(asked.limit, PAGE_JOBS) if asked.limit > 0 else PAGE_JOBS
         viewer = Viewer(asked.user, asked.admin, self.updates.settings.rights)
-        if asked.history:
+        if asked.history or asked.epochs:
             await self._have_left(ids)
             return await history.page(
                 question, self.updates.queue, ids, expr, self._past(viewer),
                 projection=asked.projection, limit=limit, after=asked.after,
+                records=history.RUNS if asked.epochs else history.JOBS,
             )  # fmt: skip
         if asked.factories:
             return await self._factories(question, ids, expr, asked, viewer)

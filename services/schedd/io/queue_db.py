@@ -56,6 +56,17 @@ CREATE TABLE items (cluster INTEGER NOT NULL, first_proc INTEGER NOT NULL, count
   PRIMARY KEY (cluster, first_proc)) WITHOUT ROWID;
 """
 
+#: A record of each run that is over, numbered in this order. ad: the job's as the run left it; null: the job left the
+#: queue with it, and its record in the history has the ad. Not a version of its own: a release that does not know the
+#: table leaves it alone.
+_EPOCHS: Final = """
+CREATE TABLE IF NOT EXISTS epochs (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, cluster INTEGER NOT NULL, proc INTEGER NOT NULL, run INTEGER NOT NULL,
+  ended_at INTEGER NOT NULL, ad BLOB
+);
+CREATE INDEX IF NOT EXISTS epochs_job ON epochs (cluster, proc);
+"""
+
 _TO_HISTORY: Final = "INSERT INTO history (cluster, proc, owner, left_at, ad) VALUES (?, ?, ?, ?, ?)"
 #: A function of statements that change many jobs: what is a proc's own from now on, packed.
 _NEW_AD: Final = "new_ad"
@@ -184,6 +195,11 @@ class QueueDatabase:
         self._batch.left.add(key)
         self.do("DELETE FROM jobs WHERE cluster = ? AND proc = ?", key)
         self.do(_TO_HISTORY, (*key, job.cluster.owner, int(now), ad))
+
+    def end_run(self, job: JobId, run: int, ad: bytes | None, now: float) -> None:
+        """Record a run that is over. run: which one of the job's; ad: the job's whole one; None: it left with it."""
+        row = (job.cluster, job.proc, run, int(now), ad)
+        self.do("INSERT INTO epochs (cluster, proc, run, ended_at, ad) VALUES (?, ?, ?, ?, ?)", row)
 
     def leave_many(self, cluster: int, procs: Iterable[Sequence[int]], history: Iterable[tuple[Any, ...]]) -> None:
         """Move jobs of a cluster into the history that have nothing else to be written. procs: first and last of
@@ -411,6 +427,7 @@ class QueueDatabase:
                 raise QueueDamaged(
                     f"{self.path}: is of version {version}; this schedd reads {SCHEMA}. Run the Roost that wrote it"
                 )
+            database.executescript(_EPOCHS)
         except sqlite3.Error as error:
             raise QueueDamaged(f"{self.path}: {error}; move the file away to begin with an empty queue") from error
         self._database = database

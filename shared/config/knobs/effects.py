@@ -474,11 +474,11 @@ NONE: Final = (
         _SCHEDD,
     ),
     Answer(
-        "HISTORY has whole ads, is rotated by its size, and the journal keeps what happened in each run "
-        "(docs/journal.md)",
+        "HISTORY has whole ads and is rotated by its size; records of runs are in the queue's database "
+        "(`roost history -epochs`)",
         "ENABLE_HISTORY_ROTATION ROTATE_HISTORY_DAILY ROTATE_HISTORY_MONTHLY HISTORY_HELPER "
         "HISTORY_HELPER_MAX_CONCURRENCY HISTORY_HELPER_MAX_HISTORY JOB_EPOCH_HISTORY "
-        "JOB_EPOCH_HISTORY_DIR MAX_EPOCH_HISTORY_LOG MAX_EPOCH_HISTORY_ROTATIONS LIBRARIAN "
+        "JOB_EPOCH_HISTORY_DIR LIBRARIAN "
         "LIBRARIAN_<what> MAX_LIBRARIAN_LOG USING_LIBRARIAN",
         _SCHEDD,
     ),

@@ -188,6 +188,17 @@ class ScheddSettings(ServerTlsSettings):
         "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"
     )
     max_history_rotations: int = knob("MAX_HISTORY_ROTATIONS", "2", least=1, meaning="history files put away at most")
+    max_epoch_history_log: int = knob(
+        "MAX_EPOCH_HISTORY_LOG",
+        "20971520",
+        unit="bytes",
+        least=0,
+        meaning="with MAX_EPOCH_HISTORY_ROTATIONS: how much is kept of runs that are over (`roost history -epochs`), "
+        "this size for each of these files of HTCondor's and the current one; 0: all",
+    )
+    max_epoch_history_rotations: int = knob(
+        "MAX_EPOCH_HISTORY_ROTATIONS", "2", least=1, meaning="see MAX_EPOCH_HISTORY_LOG"
+    )
     system_job_machine_attrs: tuple[str, ...] = knob(
         "SYSTEM_JOB_MACHINE_ATTRS",
         "Cpus SlotWeight",

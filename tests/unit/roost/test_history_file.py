@@ -130,7 +130,7 @@ def test_older_files_are_found_beside_the_file(tmp_path, capsys):
 
 @spec("TLS-12")
 @pytest.mark.parametrize(
-    ("words", "instead"), [(["-dir"], "-search"), (["-epochs:d"], "-type"), (["-u", "log"], "wait")]
+    ("words", "instead"), [(["-dir"], "-search"), (["-epochs:d"], "MAX_EPOCH"), (["-u", "log"], "wait")]
 )
 def test_what_means_nothing_here_says_what_does(words, instead, capsys):
     assert main(["history", *words]) == 1

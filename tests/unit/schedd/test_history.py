@@ -64,6 +64,56 @@ async def test_all_ids_are_looked_for_however_many_they_are(queue):
     assert odd[0] == [(3, proc) for proc in range(PROCS - 1, -1, -2)]
 
 
+async def runs(queue, ids=(), **more):
+    async with Question(Budget("the test")) as question:
+        page = await history.page(
+            question,
+            queue,
+            ids,
+            None,
+            lambda ad: ad,
+            limit=9,
+            after="",
+            records=history.RUNS,
+            **{"projection": (), **more},
+        )
+    names = ("ClusterId", "RunInstanceId", "EpochWriteDate", "Kept")
+    return [tuple(ad.get(name) for name in names) for ad in map(ClassAd.unpack, page.ads)]
+
+
+async def test_runs_have_the_ad_of_then_and_the_last_one_that_of_the_history(tmp_path):
+    queue = QueueDatabase(tmp_path / "queue.sqlite")
+    await queue.open()
+    job = JobId(1, 0)
+    queue.end_run(job, 1, ClassAd({"ClusterId": 1, "Kept": "evicted"}).pack(), 100.5)
+    queue.end_run(JobId(2, 0), 1, ClassAd({"ClusterId": 2}).pack(), 101)
+    queue.end_run(job, 2, None, 102)
+    queue.do(
+        "INSERT INTO history (cluster, proc, owner, left_at, ad) VALUES (?, ?, ?, ?, ?)",
+        (1, 0, "ada", 102, ClassAd({"ClusterId": 1, "Kept": "at the end"}).pack()),
+    )
+    await queue.commit()
+    assert await runs(queue) == [(1, 2, 102, "at the end"), (2, 1, 101, None), (1, 1, 100, "evicted")]
+    assert await runs(queue, [job]) == [(1, 2, 102, "at the end"), (1, 1, 100, "evicted")]
+    assert await runs(queue, [job], projection=("RunInstanceId",)) == [(None, 2, None, None), (None, 1, None, None)]
+    # The history forgets the job first: of its last run there is nothing to tell then.
+    await queue.read(lambda database: history.prune(database, 1))
+    assert await runs(queue) == [(2, 1, 101, None), (1, 1, 100, "evicted")]
+    assert await queue.read(lambda database: history.prune(database, history.ROW, history.RUNS)) == 2
+    assert await runs(queue) == []
+    await queue.close()
+
+
+async def test_the_records_of_runs_come_into_a_queue_of_before(tmp_path):
+    queue = QueueDatabase(tmp_path / "queue.sqlite")
+    await queue.read(lambda database: database.execute("DROP TABLE epochs"))
+    await queue.close()
+    queue = QueueDatabase(tmp_path / "queue.sqlite")
+    await queue.open()
+    assert await runs(queue) == []
+    await queue.close()
+
+
 def test_edits_may_not_grow_a_job_beyond_what_a_message_carries():
     before = ClassAd({"Small": 1})
     check_size(before, ClassAd({"Note": "x" * (MAX_AD_BYTES - 1000)}))
