@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -33,7 +32,9 @@ from roost.functions import (
     FunctionFailed,
     pickled,
     read_pickled,
+    value_bytes,
     write_runner,
+    write_source,
 )
 from roost.notebook import table
 from roost.protocol import Event
@@ -390,14 +391,14 @@ def _write(folder: Path, calls: Sequence[Call]) -> list[Call]:
     """Those whose files are written, in that order; the others have failed, as a value that they need is none that can
     be sent."""
     write_runner(folder)
-    shutil.copyfile(calls[0].source, folder / calls[0].source.name)
+    write_source(calls[0].source, folder)
     values: dict[Future[Any], bytes] = {}
     written: list[Call] = []
     for call in calls:
         try:
             for one in call.needs:
                 if one not in values:
-                    values[one] = pickle.dumps(one.result(), PROTOCOL)
+                    values[one] = value_bytes(one.result(), call.told)
         except Exception as error:  # noqa: BLE001  (whatever the class of a value raises)
             _fail(call.future, error)
             continue

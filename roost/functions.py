@@ -5,11 +5,12 @@ calls the function; what it returns comes back. Where python3 there lacks what t
 made the call is tried, if it can be reached there. Arguments and result are JSON. That is all: other modules of yours
 do not travel (say submit={"transfer_input_files": "helper.py"}), and what the module imports must be installed there,
 as it is in a container image (submit={"container_image": ...}). The function must be found in its module by its name,
-so no lambda and none of an interactive session.
+so no lambda and none of an interactive session: these an executor takes (roost.executor), by cloudpickle.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import json
@@ -17,6 +18,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -31,6 +33,8 @@ CALL, RESULT, RUNNER = "roost_call.json", "roost_result.json", "roost_run.py"
 PICKLED_RESULT: Final = "roost_result.pickle"
 #: The pickle that Python 3.8 reads too.
 PROTOCOL: Final = 5
+#: cloudpickle, which goes along with functions that have no file, so that it need not be installed there.
+CLOUDPICKLE: Final = "roost_cloudpickle.zip"
 _RUN: Final = f"""#!/usr/bin/env python3
 import importlib, importlib.machinery, importlib.util, io, json, os, pickle, sys, traceback, types
 
@@ -90,9 +94,21 @@ pickled = name.endswith(".pickle")
 with open(name, "rb") as file:
     call = pickle.load(file) if pickled else json.load(file)
 sys.path.insert(0, ".")
-told = None
+told, dump = None, pickle.dumps
+
+def by_value():
+    # A function of a notebook, or within another: its code is of one version of Python.
+    global dump
+    here, there = ".".join(map(str, sys.version_info[:2])), call["version"]
+    if here != there:
+        raise ImportError("a function without a file runs on the Python of its call, " + there + ", not " + here)
+    sys.path.insert(0, call["file"])
+    dump = importlib.import_module("cloudpickle").dumps
+    return pickle.loads(call["by_value"]), Calls(call).load()
 
 def prepared():
+    if call.get("by_value"):
+        return by_value()
     found = load(call["file"], call["module"]) if pickled else importlib.import_module(call["module"])
     for part in call["function"].split("."):
         found = getattr(found, part)
@@ -129,14 +145,14 @@ try:
             raise type(missing)(str(missing) + " (in " + sys.executable + more + ")") from missing
     if pickled:
         values = [function(*args, **kwargs) for args, kwargs in calls]
-        answer = pickle.dumps({{"values": pickle.dumps(values, {PROTOCOL})}}, {PROTOCOL})
+        answer = pickle.dumps({{"values": dump(values, {PROTOCOL})}}, {PROTOCOL})
     else:
         answer = json.dumps({{"value": function(*call["args"], **call["kwargs"])}}).encode()
 except BaseException as error:
     told = {{"error": f"{{type(error).__name__}}: {{error}}", "traceback": traceback.format_exc()}}
     if pickled:
         try:
-            told["exception"] = pickle.dumps(error, {PROTOCOL})
+            told["exception"] = dump(error, {PROTOCOL})
         except Exception:
             pass
     answer = pickle.dumps(told, {PROTOCOL}) if pickled else json.dumps(told).encode()
@@ -203,19 +219,32 @@ def write_runner(folder: Path) -> None:
     (folder / RUNNER).chmod(0o755)
 
 
-class _Pickler(pickle.Pickler):
-    """Of arguments. Where a future stands in them, at any depth, its value will stand where they are read."""
+def _arguments(
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+    future_of: Callable[[object], Future[Any] | None],
+    kind: Any,
+) -> tuple[bytes, dict[Future[Any], str]]:
+    """Arguments by a kind of pickle.Pickler. Where a future stands in them, at any depth, its value will stand where
+    they are read."""
+    found: dict[Future[Any], str] = {}
 
-    def __init__(self, file: io.BytesIO, future_of: Callable[[object], Future[Any] | None]) -> None:
-        super().__init__(file, PROTOCOL)
-        self._future_of = future_of
-        self.found: dict[Future[Any], str] = {}
+    class Pickler(kind):  # type: ignore[misc]
+        def reducer_override(self, thing: object) -> Any:
+            future = future_of(thing)
+            if future is not None:
+                return value_of, (found.setdefault(future, f"value {len(found)}"),)
+            return super().reducer_override(thing) if hasattr(kind, "reducer_override") else NotImplemented
 
-    def reducer_override(self, thing: object) -> Any:
-        future = self._future_of(thing)
-        if future is None:
-            return NotImplemented
-        return value_of, (self.found.setdefault(future, f"value {len(self.found)}"),)
+    file = io.BytesIO()
+    Pickler(file, PROTOCOL).dump([(tuple(args), dict(kwargs)) for args, kwargs in calls])
+    return file.getvalue(), found
+
+
+def value_bytes(value: object, told: Mapping[str, Any]) -> bytes:
+    """A value of another call for one of which a job is told this. Raises what its class raises."""
+    dump = importlib.import_module("cloudpickle").dumps if "by_value" in told else pickle.dumps
+    packed: bytes = dump(value, PROTOCOL)
+    return packed
 
 
 def value_of(name: str) -> Any:
@@ -231,18 +260,57 @@ def pickled(
     """The file of the function's module, what a job is told of calls of it, and the futures among their arguments, by
     the names under which their values (`values`, pickled) are to be there. future_of: of what is a future. Raises
     ClientError, and what pickle raises of arguments that it does not take."""
-    _, source = home(function)
-    arguments = io.BytesIO()
-    pickler = _Pickler(arguments, future_of)
-    pickler.dump([(tuple(args), dict(kwargs)) for args, kwargs in calls])
+    try:
+        _, source = home(function)
+    except ClientError as error:
+        if not inspect.isfunction(function):
+            raise
+        return _pickled_by_value(function, calls, future_of, error)
+    arguments, needs = _arguments(calls, future_of, pickle.Pickler)
     told = {
         "file": source.name,
         "module": "__mp_main__" if function.__module__ == "__main__" else function.__module__,
         "function": function.__qualname__,
         "python": sys.executable,
-        "calls": arguments.getvalue(),
+        "calls": arguments,
     }
-    return source, told, pickler.found
+    return source, told, needs
+
+
+def _pickled_by_value(
+    function: Callable[..., Any],
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+    future_of: Callable[[object], Future[Any] | None],
+    why_not: ClientError,
+) -> tuple[Path, dict[str, Any], dict[Future[Any], str]]:
+    """As `pickled`, of a function that has no file: one of a notebook, or within another. cloudpickle travels with it.
+    Raises why_not where cloudpickle is not installed."""
+    try:
+        cloudpickle = importlib.import_module("cloudpickle")
+    except ImportError:
+        raise ClientError(f"{why_not}; or install cloudpickle, which sends it as it is") from None
+    arguments, needs = _arguments(calls, future_of, cloudpickle.Pickler)
+    told = {
+        "file": CLOUDPICKLE,
+        "module": function.__module__,
+        "function": function.__qualname__,
+        "python": sys.executable,
+        "version": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "by_value": cloudpickle.dumps(function, PROTOCOL),
+        "calls": arguments,
+    }
+    return Path(CLOUDPICKLE), told, needs
+
+
+def write_source(source: Path, folder: Path) -> None:
+    """What goes along with calls of a function: its module's file, or cloudpickle. Raises OSError."""
+    if source != Path(CLOUDPICKLE):
+        shutil.copyfile(source, folder / source.name)
+        return
+    package = Path(str(importlib.import_module("cloudpickle").__file__)).parent
+    with zipfile.ZipFile(folder / CLOUDPICKLE, "w", zipfile.ZIP_DEFLATED) as made:
+        for file in sorted(package.glob("*.py")):
+            made.write(file, f"cloudpickle/{file.name}")
 
 
 def read_pickled(data: bytes) -> list[Any]:
