@@ -20,6 +20,8 @@ def rescue_lines(run: DagRun, now: float, *, save_point: bool = False, anew: boo
     anew: all retries count anew, as DAGMan has it by default; else there are those that are left."""
     at = datetime.fromtimestamp(now, UTC)
     nodes = [node for node in run.dag.nodes if node.counted]
+    # DAGMan writes the file before the FINAL node runs.
+    final = run.dag.final is not None and run.progress[run.dag.final].status is NodeStatus.DONE
     failed = "".join(f"{run.dag.nodes[index].name}," for index in run.failed)
     kind = "Save point" if save_point else "Rescue"
     yield f"# {kind} DAG file, created after running"
@@ -28,7 +30,7 @@ def rescue_lines(run: DagRun, now: float, *, save_point: bool = False, anew: boo
     yield f"# Rescue DAG version: {RESCUE_VERSION} (partial)"
     yield "#"
     yield f"# Total number of Nodes: {len(nodes)}"
-    yield f"# Nodes premarked DONE: {run.done}"
+    yield f"# Nodes premarked DONE: {run.done - final}"
     yield f"# Nodes that failed: {len(run.failed)}"
     yield f"#   {failed}<ENDLIST>"
     yield ""

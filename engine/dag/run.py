@@ -204,12 +204,13 @@ class SavePoint:
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
     """Something for the job state log, by its names there. sequence: of the try of that node among all tries of nodes,
-    from 1."""
+    from 1. proc: the job of the node that it is about; None: the last one."""
 
     node: int
     sequence: int
     event: str
     code: int | None = None
+    proc: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +373,8 @@ class DagRun:
         progress.jobs = dict.fromkeys(range(fact.jobs), "I")
         progress.last_proc = fact.jobs - 1
         self.idle += fact.jobs
-        self._note(fact.node, "SUBMIT")
+        for proc in progress.jobs:
+            self._note(fact.node, "SUBMIT", proc=proc)
 
     def _submit_failed(self, fact: SubmitFailed) -> None:
         self.outstanding.pop(Submit(fact.node, fact.attempt), None)
@@ -393,7 +395,7 @@ class DagRun:
         self._count(before, -1)
         self._count(fact.state, 1)
         self._note(fact.node, {"I": "JOB_RELEASED" if before == "H" else "JOB_EVICTED", "R": "EXECUTE"}.get(
-            fact.state, "JOB_HELD"))  # fmt: skip
+            fact.state, "JOB_HELD"), proc=fact.proc)  # fmt: skip
         if fact.state == "H" and When.HOLD in self.dag.nodes[fact.node].scripts:
             self._actions.append(RunScript(fact.node, fact.attempt, When.HOLD))
 
@@ -412,7 +414,7 @@ class DagRun:
             progress.failed = fact.code
             if progress.jobs:
                 self._actions.append(RemoveJobs(fact.node, fact.attempt, progress.cluster))
-        self._note(fact.node, "JOB_ABORTED" if fact.code == JOB_REMOVED else "JOB_TERMINATED")
+        self._note(fact.node, "JOB_ABORTED" if fact.code == JOB_REMOVED else "JOB_TERMINATED", proc=fact.proc)
         if not progress.jobs:
             self._job_over(self.dag.nodes[fact.node], progress.failed or 0)
 
@@ -683,7 +685,8 @@ class DagRun:
         removed = self._ending is DagStatus.REMOVED
         if self.dag.final is not None:
             well = self.progress[self.dag.final].status is NodeStatus.DONE
-            status = DagStatus.REMOVED if removed else DagStatus.OK if well else DagStatus.NODE_FAILED
+            # What went wrong before a FINAL node that ends well decides no exit code, and is told all the same.
+            status = self._ending or (DagStatus.NODE_FAILED if self.failed else DagStatus.OK)
             before = bool(self._end_code) if self._ending is not None else bool(self.failed)
             return Ended(status, 2 if removed else int(not well), rescue=removed or not well or before)
         if self._ending is not None:
@@ -692,13 +695,13 @@ class DagRun:
             return Ended(DagStatus.NODE_FAILED, 1, rescue=True)
         return Ended(DagStatus.OK, 0, rescue=False)
 
-    def _note(self, node: int, event: str, code: int | None = None) -> None:
-        if self._events and self.dag.nodes[node].counted:
+    def _note(self, node: int, event: str, code: int | None = None, proc: int | None = None) -> None:
+        if self._events and (self.dag.nodes[node].counted or self.dag.nodes[node].kind is Kind.SERVICE):
             attempt = self.progress[node].attempt
             if self._sequences.get(node, (-1, 0))[0] != attempt:
                 self._sequence += 1
                 self._sequences[node] = (attempt, self._sequence)
-            self._actions.append(NodeEvent(node, self._sequences[node][1], event, code))
+            self._actions.append(NodeEvent(node, self._sequences[node][1], event, code, proc))
 
 
 _STATUS: Final = {When.PRE: NodeStatus.PRE_RUN, When.POST: NodeStatus.POST_RUN}

@@ -516,7 +516,8 @@ class Manager:
 
     def _node_event(self, told: NodeEvent) -> None:
         progress = self.run.progress[told.node]
-        job = f"{progress.cluster}.{progress.last_proc}" if progress.cluster else "-"
+        proc = progress.last_proc if told.proc is None else told.proc
+        job = f"{progress.cluster}.{proc}" if progress.cluster else "-"
         node = self.run.dag.nodes[told.node]
         if told.event == "PRESKIP" or (node.noop and not told.event.startswith("PRE_")):
             job = NO_JOB

@@ -271,7 +271,7 @@ def test_remove_ends_what_runs_and_runs_the_final_node():
     assert told.script("F", When.PRE, 1) == ["ended REMOVED 2 rescue"]
 
 
-@pytest.mark.parametrize(("code", "last"), [(0, "ended OK 0 rescue"), (1, "ended NODE_FAILED 1 rescue")])
+@pytest.mark.parametrize(("code", "last"), [(0, "ended NODE_FAILED 0 rescue"), (1, "ended NODE_FAILED 1 rescue")])
 def test_the_final_node_decides_about_the_dag(code, last):
     told = Told("JOB A x\nFINAL F x\n")
     told(Begin())
@@ -352,6 +352,32 @@ def test_tries_of_nodes_are_counted_in_the_job_state_log():
     assert [(one.node, one.sequence) for one in seen] == [(0, 1)] * 6 + [(0, 2)] * 6 + [(1, 3)] * 3
     assert [one.event for one in seen[3:6]] == ["POST_SCRIPT_STARTED", "POST_SCRIPT_TERMINATED", "POST_SCRIPT_FAILURE"]
     assert [one.event for one in seen[12:]] == ["SUBMIT", "JOB_TERMINATED", "JOB_SUCCESS"]
+
+
+def test_the_job_state_log_has_lines_of_each_proc_and_of_services():
+    told = Told("JOB A x\nSERVICE S x\nJOBSTATE_LOG j\n")
+    facts = [Begin(), Submitted(1, 0, 7, 1), Submitted(0, 0, 8, 2), JobIs(0, 0, 1, "R"), JobEnded(0, 0, 1, 0)]
+    facts += [JobEnded(0, 0, 0, 0), JobEnded(1, 0, 0, JOB_REMOVED)]
+    seen = [one for fact in facts for one in told.run.apply(fact, told.now) if isinstance(one, NodeEvent)]
+    assert [(told.dag.nodes[one.node].name, one.event, one.proc) for one in seen] == [
+        ("S", "SUBMIT", 0),
+        ("A", "SUBMIT", 0),
+        ("A", "SUBMIT", 1),
+        ("A", "EXECUTE", 1),
+        ("A", "JOB_TERMINATED", 1),
+        ("A", "JOB_TERMINATED", 0),
+        ("A", "JOB_SUCCESS", None),
+    ]
+
+
+def test_a_rescue_file_is_as_of_before_the_final_node():
+    told = Told("JOB A x\nJOB B x\nFINAL F x\n")
+    told(Begin())
+    told.job("A")
+    told.job("B", 1)
+    told.job("F")
+    lines = list(rescue_lines(told.run, 1000.0))
+    assert (lines[6], lines[-1]) == ("# Nodes premarked DONE: 1", "DONE A")
 
 
 # -- Random DAGs, and a world that does as it is told
