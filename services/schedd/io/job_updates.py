@@ -472,7 +472,7 @@ class JobUpdates:
     def record_run(self, job: Job) -> None:
         """Record a run that is over, with the job's ad as it is now. Of one that left, the history has it."""
         now, is_there = self.now(), self.table.get(job.id) is job
-        ad = self._for_history(job, now) if is_there else None
+        ad = full_packed(self.name, job, now, self.settings.not_in_history) if is_there else None
         self.queue.end_run(job.id, int(job.number("NumShadowStarts")), ad, now)
 
     def _abandon_run(self, job: Job) -> None:
@@ -621,12 +621,6 @@ class JobUpdates:
 
     # Leaving the queue
 
-    def _for_history(self, job: Job, now: float) -> bytes:
-        """The packed ad of a job that leaves the queue."""
-        if self.settings.not_in_history:
-            return full_ad(self.name, job, now, self.settings.not_in_history).pack()
-        return full_packed(self.name, job, now)
-
     def leave(self, job: Job, *, forced: bool = False) -> None:
         """Move a job into the history, unless LeaveJobInQueue keeps it."""
         now = self.now()
@@ -634,7 +628,7 @@ class JobUpdates:
             return
         if job.status == JobStatus.REMOVED:
             self.removed(job)
-        self.queue.leave(job, self._for_history(job, now), now)
+        self.queue.leave(job, full_packed(self.name, job, now, self.settings.not_in_history), now)
         path, folder = self.log.history.path, self.log.per_job
         if path or folder:
             # People copy these files about, and read them with other rights than the queue's.
