@@ -53,6 +53,9 @@ _ABOUT_RESTORE: Final = (
 
 
 def run(command: str, argv: list[str]) -> int:
+    from shared.daemon import logs
+
+    logs.configure("WARNING")  # of a Redis of its own that it starts nobody wants to know
     return _backup(command, argv) if command == "backup" else _restore(command, argv)
 
 

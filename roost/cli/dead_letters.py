@@ -35,6 +35,9 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("json"):
         say(json.dumps(letters, indent=2))
         return 0
+    if not letters:
+        say("There are no dead letters.")
+        return 0
     rows = [[d["id"], moment(d["at"], "%m/%d %H:%M:%S"), d["type"] or "?", d["queue"], d["reason"]] for d in letters]
     headings, spare = ["ID", "WHEN", "TYPE", "QUEUE", "REASON"], ("WHEN", "QUEUE")
     for line in output.lines(headings, rows, [False] * 5, screen=output.terminal_width(), spare=spare):

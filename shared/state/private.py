@@ -81,6 +81,7 @@ class PrivateRedis(RedisStore):
         self._take_lock()
         await self._end_leftover()
         await self._launch()
+        await self._listening()
         self._keeper = asyncio.create_task(self._keep(), name="store:redis-server")
         await super().start()
 
@@ -159,6 +160,14 @@ class PrivateRedis(RedisStore):
             preexec_fn=_end_with_parent(),
         )  # fmt: skip
         self._log.info("redis_started", pid=self._process.pid, directory=str(self._directory))
+
+    async def _listening(self) -> None:
+        """Its server takes a moment: who asks it before that tells of a fault that is none."""
+        process = self._process
+        while process is not None and process.returncode is None:
+            if self._socket.exists():
+                return
+            await asyncio.sleep(0.01)
 
     async def _keep(self) -> None:
         backoff = Backoff(0.05, 5.0)

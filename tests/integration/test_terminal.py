@@ -170,7 +170,7 @@ OURS = {
     "top -once": ("USER", "RUNNING", "COMMAND"),
     "upgrade -check": ("messages",),
     "q -hold-codes": ("CODE",),
-    "dead-letters": ("ID", "REASON"),
+    "dead-letters": ("no dead letters",),
     "negotiate": ("SUBMITTER", "MATCHED", "NOTHING FOR", "BECAUSE"),
     "doctor -pool-only": ("warning",),
     "stats": (),  # a pool so young may have no point yet

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import structlog.testing
 
 import shared.state.private
 from shared.state import BadUrl, StoreUnavailable, open_store
@@ -121,3 +122,13 @@ async def test_a_private_socket_is_not_put_where_somebody_else_may_have_been_bef
     socket_path(directory).parent.mkdir(mode=0o755)
     with pytest.raises(StoreUnavailable, match="only this user"):
         await PrivateRedis(directory).start()
+
+
+async def test_a_server_that_has_just_been_started_is_no_fault(tmp_path):
+    with structlog.testing.capture_logs() as logs:
+        store = PrivateRedis(tmp_path / "pool")
+        try:
+            await store.start()
+        finally:
+            await store.stop()
+    assert [one["event"] for one in logs] == ["redis_started"]
