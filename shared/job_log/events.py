@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shared.classad import ClassAd
 from shared.job_log.event import Event, JobEventType
-from shared.messages.claims import Usage
+
+if TYPE_CHECKING:  # readers of logs (`roost wait`, a DAG's manager) start without all messages of the bus
+    from shared.messages.claims import Usage
 
 MAX_TEXT: Final = 2000
 
@@ -362,11 +364,11 @@ def _exit(exit_code: int | None, exit_signal: int | None, core: str) -> dict[str
 
 
 def _usage(what: str, usage: Usage) -> dict[str, str]:
-    return {f"{what}RemoteUsage": _cpu(usage), f"{what}LocalUsage": _cpu(Usage())}
+    return {f"{what}RemoteUsage": _cpu(usage.user_cpu_s, usage.sys_cpu_s), f"{what}LocalUsage": _cpu(0.0, 0.0)}
 
 
-def _cpu(usage: Usage) -> str:
-    return f"Usr {_clock(usage.user_cpu_s)}, Sys {_clock(usage.sys_cpu_s)}"
+def _cpu(user_s: float, system_s: float) -> str:
+    return f"Usr {_clock(user_s)}, Sys {_clock(system_s)}"
 
 
 def _clock(seconds: float) -> str:
