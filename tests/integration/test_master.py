@@ -46,12 +46,12 @@ class Mastered:
     def configure(self, *lines):
         (self.directory / "condor_config").write_text("\n".join((self.text, *lines)) + "\n")
 
-    def start(self, **environment):
+    def start(self, *, fresh=False, **environment):
+        """fresh: the master reads the modules that its daemons share, as for users; else it has them."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("ROOST_", "_CONDOR_", "CONDOR_"))}
         config, log = self.directory / "condor_config", self.directory / "master.log"
         env = {**clean, "CONDOR_CONFIG": str(config), "PYTHONPATH": str(ROOT), **environment}
-        # A fresh interpreter: it is the one that reads modules for others.
-        command = [sys.executable, "-X", "utf8", "-m", "services.master"]
+        command = [sys.executable, *(("-X", "utf8") if fresh else ()), "-m", "services.master"]  # warm.takes
         self.master = Leashed(command, log=log, env=env, cwd=self.directory)
         self.masters.append(self.master)
 
@@ -86,7 +86,7 @@ def mastered(tmp_path, amqp_url, redis_url):
 
 @spec("CFG-20")
 def test_it_runs_what_is_listed_and_jobs_outlive_all_of_it(mastered, tmp_path):
-    mastered.start()
+    mastered.start(fresh=True)
     mastered.wait_ready()
     assert {line["word"] for line in mastered.lines("daemon_starts")} == set(LISTED)
     (tmp_path / "job").mkdir()

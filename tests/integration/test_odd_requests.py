@@ -15,29 +15,29 @@ POLICY = {
 }
 
 
+#: What each job of a cluster of three asks for.
+NEXT_TO_NOTHING = [
+    {"RequestCpus": 0},
+    {"RequestMemory": 0},
+    {"RequestDisk": 0},
+    {"RequestCpus": 0, "RequestMemory": 0, "RequestDisk": 0},
+    {"RequestCpus": -1, "RequestMemory": -5, "RequestDisk": -7},
+    {"RequestCpus": 0.5, "RequestMemory": 0.5},
+    {"RequestCpus": False},
+    {"RequestCpus": "=NoSuchThing", "RequestMemory": "=NoSuchThing", "RequestDisk": "=NoSuchThing"},
+    {"RequestCpus": "=TARGET.Cpus"},
+    {"RequestGPUs": 0},
+]
+
+
 @spec("SLT-10")
-@pytest.mark.parametrize(
-    "requests",
-    [
-        {"RequestCpus": 0},
-        {"RequestMemory": 0},
-        {"RequestDisk": 0},
-        {"RequestCpus": 0, "RequestMemory": 0, "RequestDisk": 0},
-        {"RequestCpus": -1, "RequestMemory": -5, "RequestDisk": -7},
-        {"RequestCpus": 0.5, "RequestMemory": 0.5},
-        {"RequestCpus": False},
-        {"RequestCpus": "=NoSuchThing", "RequestMemory": "=NoSuchThing", "RequestDisk": "=NoSuchThing"},
-        {"RequestCpus": "=TARGET.Cpus"},
-        {"RequestGPUs": 0},
-    ],
-    ids=lambda requests: ",".join(f"{name[7:]} {value}" for name, value in requests.items()),
-)
-async def test_jobs_that_ask_for_next_to_nothing_run(tmp_path, requests):
+async def test_jobs_that_ask_for_next_to_nothing_run(tmp_path):
     async with WholePool(tmp_path, cpus=2) as pool:
-        cluster = await pool.submit(pool.job(**requests), procs=3)
-        ended = await pool.rests(cluster, procs=3)
-        assert [ad.eval("JobStatus") for ad in ended] == [4, 4, 4]
-        assert pool.consistent() == []
+        for requests in NEXT_TO_NOTHING:
+            cluster = await pool.submit(pool.job(**requests), procs=3)
+            ended = await pool.rests(cluster, procs=3)
+            assert [ad.eval("JobStatus") for ad in ended] == [4, 4, 4], requests
+            assert pool.consistent() == [], requests
 
 
 @spec("CON-02")
@@ -52,30 +52,31 @@ async def test_a_consumption_policy_may_give_none_of_a_resource(tmp_path, reques
 
 @spec("NEG-25")
 @pytest.mark.parametrize(
-    ("requests", "config"),
+    ("several", "config"),
     [
-        ({"RequestCpus": 2**62}, {}),
-        ({"RequestCpus": 1e300}, {}),
-        ({"RequestMemory": '=real("INF")'}, {}),
-        ({"RequestCpus": '=real("NaN")'}, {}),
-        ({"RequestCpus": "=1/0"}, {}),
-        ({"RequestCpus": '="two"'}, {}),
-        ({"RequestCpus": 0, "RequestMemory": 0, "RequestDisk": 0}, POLICY),
-        ({"RequestCpus": "=NoSuchThing"}, POLICY),
+        (
+            [
+                *({"RequestCpus": 2**62}, {"RequestCpus": 1e300}, {"RequestMemory": '=real("INF")'}),
+                *({"RequestCpus": '=real("NaN")'}, {"RequestCpus": "=1/0"}, {"RequestCpus": '="two"'}),
+            ],
+            {},
+        ),
+        ([{"RequestCpus": 0, "RequestMemory": 0, "RequestDisk": 0}, {"RequestCpus": "=NoSuchThing"}], POLICY),
     ],
-    ids=["2^62", "1e300", "infinity", "NaN", "error", "text", "nothing by policy", "undefined by policy"],
+    ids=["no such amount", "by policy"],
 )
-async def test_a_job_that_fits_nowhere_stays_idle_and_says_why(tmp_path, requests, config):
+async def test_a_job_that_fits_nowhere_stays_idle_and_says_why(tmp_path, several, config):
     async with WholePool(tmp_path, cpus=2, **config) as pool:
-        cluster = await pool.submit(pool.job(**requests))
+        for requests in several:
+            cluster = await pool.submit(pool.job(**requests))
 
-        async def reason():
-            (ad,) = await pool.ads(str(cluster))
-            assert ad.eval("NumJobStarts") == 0
-            return isinstance(ad.eval("LastRejMatchReason"), str)
+            async def reason(cluster=cluster, requests=requests):
+                (ad,) = await pool.ads(str(cluster))
+                assert ad.eval("NumJobStarts") == 0, requests
+                return isinstance(ad.eval("LastRejMatchReason"), str)
 
-        await eventually(reason, what="a reason")
-        await pool.works()
+            await eventually(reason, what=f"a reason for {requests}")
+            await pool.works()
 
 
 async def test_a_job_remembers_that_an_execution_point_refused_it(tmp_path):
