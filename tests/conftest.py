@@ -41,6 +41,7 @@ NEEDS = {
     "vms": ("qemu",),
     "ha": (),  # by its marker
     "kubernetes": (),
+    "dear": (),  # by its marker
 }
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. One
 # in a container does, and those of test_startd_benchmarks.py.
@@ -72,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=sorted(NEEDS),
         help="leave out the tests that need real servers, a Docker engine, Apptainer, the reference "
         "implementation, clients of its modules, mounts, a browser, Prometheus, zsh and fish, QEMU, Podman and "
-        "rootless engines; without this flag they fail where it is missing (may be given several times)",
+        "rootless engines, or cost most; without this flag they fail where it is missing (may be given several times)",
     )
     parser.addoption(
         "--spec",
@@ -92,6 +93,14 @@ def pytest_configure(config: pytest.Config) -> None:
     made_up.choose(config.getoption("--hypothesis-profile", ""))
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         warm.share()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """What was left out for its cost is told last."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", ()) if reporter else ()
+    if dear := sum("--without dear" in str(report.longrepr) for report in skipped):
+        reporter.write_line(f"{dear} dear tests left out, whose promises others hold: bin/test --dear runs them too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

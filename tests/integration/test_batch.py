@@ -30,6 +30,7 @@ def test_batch_in_an_embedded_pool(tmp_path: Path) -> None:
         pool.close()
 
 
+@pytest.mark.dear(held_by="tests/integration/test_up.py::test_a_pool_remembers_users_and_jobs_over_stop_and_kill")
 def test_embedded_pool_killed_in_the_middle_carries_on_when_started_again(tmp_path: Path) -> None:
     pool = EmbeddedPool(tmp_path / "pool")
     prepared = batch.prepare(tmp_path / "work", batch.JOBS)

@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 CHAINS, LENGTH = 6, 30
 
 
+@pytest.mark.dear(held_by="tests/integration/test_dags.py::test_managers_that_are_killed_run_no_node_twice")
 @pytest.mark.servers
 @pytest.mark.timeout(600)
 def test_whatever_daemon_is_killed_in_the_middle_of_a_dag_no_node_runs_twice(tmp_path, amqp_url, redis_server):

@@ -17,6 +17,9 @@ CALM = {"ROOST_HAD_LEASE": "2.5"}
 
 
 @spec("HA-03", "HA-07", "HA-09", "COL-06", "LEA-02")
+@pytest.mark.dear(
+    held_by="tests/integration/test_batch.py::test_killing_a_daemon_in_the_middle_loses_and_duplicates_nothing"
+)
 @pytest.mark.servers
 @pytest.mark.timeout(600)
 def test_whatever_daemon_dies_or_hangs_no_job_is_lost_and_none_runs_twice(tmp_path, amqp_url, redis_server):

@@ -45,7 +45,12 @@ def sandbox(pool, tmp_path):
     return Sandbox(pool, tmp_path / "work")
 
 
-@pytest.mark.parametrize("where", ["below a directory", "side by side"])
+SIBLING = "tests/integration/test_large_sandboxes.py::test_thousands_of_files_come_back"
+
+
+@pytest.mark.parametrize(
+    "where", [pytest.param("below a directory", marks=pytest.mark.dear(held_by=SIBLING)), "side by side"]
+)
 def test_thousands_of_files_come_back(sandbox, where):
     script = "for i in $(seq 3000); do echo $i > f$i; done"
     if where == "side by side":

@@ -548,6 +548,9 @@ def entries(log, wanted):
     return log.read_text().count("000 (001.") == wanted
 
 
+@pytest.mark.dear(
+    held_by="tests/integration/test_schedd_recovery.py::test_an_answered_submit_survives_kill_9_and_none_is_half_there"
+)
 async def test_kill_9_at_any_moment_loses_no_job_and_makes_none_twice(tmp_path):
     def live(jobs):
         child = subprocess.Popen(

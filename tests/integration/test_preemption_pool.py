@@ -352,9 +352,19 @@ async def test_room_is_made_on_a_partitionable_slot(tmp_path):
         await eventually(lambda: pool.ad().eval("Cpus") == 8, what="all resources are back")
 
 
+SIBLING = "tests/integration/test_preemption_pool.py::test_who_is_killed_in_the_middle_loses_no_job_and_runs_no_two"
+DEAR = pytest.mark.dear(held_by=SIBLING)
+
+
 @pytest.mark.servers
 @pytest.mark.parametrize(
-    ("when", "killed"), [("retiring", "schedd"), ("retiring", "both"), ("vacating", "startd"), ("vacating", "both")]
+    ("when", "killed"),
+    [
+        ("retiring", "schedd"),
+        pytest.param("retiring", "both", marks=DEAR),
+        ("vacating", "startd"),
+        pytest.param("vacating", "both", marks=DEAR),
+    ],
 )
 async def test_who_is_killed_in_the_middle_loses_no_job_and_runs_no_two(tmp_path, amqp_url, redis_url, killed, when):
     """kill -9 while a job retires, or while it is asked to leave and does not: afterwards both jobs run to their end,

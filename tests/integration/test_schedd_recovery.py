@@ -39,7 +39,11 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("answers", [1, 7, 40])
+SIBLING = "tests/integration/test_schedd_recovery.py::test_an_answered_submit_survives_kill_9_and_none_is_half_there"
+DEAR = pytest.mark.dear(held_by=SIBLING)
+
+
+@pytest.mark.parametrize("answers", [pytest.param(1, marks=DEAR), 7, pytest.param(40, marks=DEAR)])
 async def test_an_answered_submit_survives_kill_9_and_none_is_half_there(tmp_path, answers):
     """Kill a child between submits and answers: all that was answered is there, with all its procs; of what was only
     sent, all or nothing."""

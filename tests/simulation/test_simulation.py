@@ -109,6 +109,7 @@ def _begin_with_an_empty_queue() -> None:
     run.HEALING_S = 60.0  # it never does
 
 
+@pytest.mark.dear(held_by="tests/simulation/test_simulation.py::test_the_checks_notice_what_gateways_do_wrong")
 def test_the_search_finds_a_mistake_and_leaves_out_what_has_no_part_in_it(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     found = tmp_path / "found" / "corpus.jsonl"
