@@ -69,6 +69,13 @@ def test_whoever_is_deleted_while_it_uses_something_has_claims_until_the_next_ch
     assert ["u@p" in said for said in one.check_invariants()] == [True]
 
 
+def test_a_group_that_nobody_uses_sinks_and_has_nothing_in_use():
+    one = accountant()
+    one.records.put_group("c", Record(factor=1000.0, priority=50.0, updated=T0 - HOUR, subtree_in_use=0.0))
+    one.charge({}, T0)
+    assert (one.records.groups["c"].priority, one.records.groups["c"].subtree_in_use) == (25.0, 0.0)
+
+
 @spec("ACC-18")
 def test_whoever_reads_records_goes_on_from_the_latest_of_them():
     one = accountant()
