@@ -8,7 +8,7 @@ import pytest
 from engine.fairshare.accountant import SETTLE_S, Accountant
 from engine.fairshare.claim_charging import Claim, LateCharge, Takeover
 from engine.fairshare.group_tree import GroupConfig, GroupTree
-from engine.fairshare.priorities import MINIMUM_PRIORITY, Factors, ImportedRecord, Record, backdate, settle
+from engine.fairshare.priorities import MINIMUM_PRIORITY, Factors, ImportedRecord, Record, Share, backdate, settle
 from engine.fairshare.quotas import QuotaSetting
 from tests.spec import spec
 
@@ -426,6 +426,15 @@ def test_what_an_administrator_sets_is_there_at_once_and_what_was_comes_back_in_
     assert one.records.submitters == {}  # what says nothing is not kept
 
 
+def test_what_comes_back_in_time_is_kept_where_it_says_something_and_forgotten_where_not():
+    one = accountant()
+    one.change("v@p", "factor", 9.0, T0)
+    for name in ("u@p", "v@p"):
+        one.change(name, "factor", 7.0, T0, duration=60.0)
+    one.end_changes(T0 + 60.0)
+    assert {name: record.factor for name, record in one.records.submitters.items()} == {"v@p": 9.0}
+
+
 @pytest.mark.parametrize("duration", [-1.0, 1.1e10, float("nan")])
 def test_a_change_for_a_time_that_makes_no_sense_changes_nothing(duration):
     one = accountant()
@@ -512,6 +521,15 @@ def test_priorities_of_another_pool_decay_from_when_it_charged_last():
     assert (one.records.submitters["u@p"].priority, one.records.groups["a"].priority) == (4.0, 4.0)
 
 
+def test_whose_priority_has_decayed_meanwhile_leaves_no_record_and_users_are_taken_after_groups():
+    one, theirs = accountant(), dict.fromkeys(("a", "u@p"), ImportedRecord(priority=8.0))
+    one.import_records(theirs, T0, T0 + HOUR, replacing=False)
+    assert (list(one.records.groups), list(one.records.submitters)) == (["a"], ["u@p"])
+    one = accountant()
+    one.import_records(theirs, T0, T0 + 100 * HOUR, replacing=False)
+    assert one.records.submitters == {}
+
+
 def test_a_record_of_another_pool_that_can_not_be_leaves_all_as_it_was():
     one = accountant()
     with pytest.raises(ValueError):
@@ -549,3 +567,11 @@ def test_ads_and_pages_are_as_of_now():
     assert published["u@p"].eval("WeightedAccumulatedUsage") == HOUR
     assert gone == set()
     assert one.until == later
+
+
+def test_shares_of_a_cycle_are_told_of_those_who_took_part():
+    one = accountant()
+    one.charge({"u@p": (1.0, 1)}, T0)
+    one.record_cycle([], {"u@p": Share(fraction=0.25, limit=2.0, given=1.0)}, 8.0)
+    assert one.listing.shares["u@p"].fraction == 0.25
+    assert set(one.ads_to_publish(T0)[0]) >= {"u@p"}
