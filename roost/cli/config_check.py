@@ -3,16 +3,18 @@ machine would read. Asks nobody: what is looked at are the files and this machin
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from roost.personal_config import tool_config
 from shared.config import Config, ConfigError
 from shared.config.effects import is_told_by_value
-from shared.config.errors import NoEffect, Problem
-from shared.config.knobs import SETTINGS, GatewaySettings, settings_of
+from shared.config.errors import NoEffect, Problem, Source
+from shared.config.knobs import SETTINGS, GatewaySettings, ScheddSettings, StartdSettings, settings_of
 from shared.errors import RoostError
 from shared.server_tls import ServerTls
 
@@ -68,14 +70,29 @@ def _errors(config: Config) -> Iterator[tuple[bool, Problem]]:
         settings_of(config.subsystem).from_config(config)
         whole = _WHOLE.get(config.subsystem)
         for told in whole(config) if whole is not None else ():
-            yield False, Problem(told, config.origin(told.split()[0].rstrip(":")))
+            yield False, Problem(told, _place(config, told))
     except ConfigError as error:
         yield from ((True, problem) for problem in error.problems)
     except (RoostError, ValueError) as error:
-        yield True, Problem(str(error))
+        yield True, Problem(str(error), _place(config, str(error)))
+
+
+def _place(config: Config, told: str) -> Source | None:
+    """Where the first knob stands that a text names and somebody wrote; a list that names what is wrong comes last."""
+    names = [name for name in _WORD.findall(told) if config.is_written(name)]
+    return config.origin(min(names, key=lambda name: name.upper().endswith("_JOBLIST"))) if names else None
+
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 # What a daemon makes of its settings when it starts: knobs that are usable by themselves and not together.
+
+
+def _master(config: Config) -> list[str]:
+    from services.master.core.daemon_words import read
+
+    return list(read(config).warnings)
 
 
 def _startd(config: Config) -> list[str]:
@@ -84,6 +101,7 @@ def _startd(config: Config) -> list[str]:
     from services.startd.core.machine.slot_plan import plan_slots
     from services.startd.core.machine.slot_types import Partition
     from services.startd.machine.detection import RealMachine
+    from shared.cron.jobs import startd_cron
 
     def disk_of(execute: str) -> Partition:
         there = _existing(Path(execute))
@@ -91,17 +109,20 @@ def _startd(config: Config) -> list[str]:
 
     detected = RealMachine().detect()
     settings.read(config, detected)
+    left_out = list(startd_cron(StartdSettings.from_config(config)).problems)
     if inventory := programs(config):
-        return [f"slots were not divided: only the startd runs {', '.join(inventory.values())}, at its start"]
+        not_divided = f"slots were not divided: only the startd runs {', '.join(inventory.values())}, at its start"
+        return [*left_out, not_divided]
     plan_slots(config, detected, disk_of)
-    return []
+    return left_out
 
 
 def _schedd(config: Config) -> list[str]:
     from services.schedd.settings import Settings
+    from shared.cron.jobs import schedd_cron
 
     Settings.from_config(config)
-    return []
+    return list(schedd_cron(ScheddSettings.from_config(config)).problems)
 
 
 def _gateway(config: Config) -> list[str]:
@@ -117,4 +138,9 @@ def _existing(path: Path) -> Path:
     return next(one for one in (path, *path.absolute().parents) if one.exists())
 
 
-_WHOLE: dict[str, Callable[[Config], list[str]]] = {"STARTD": _startd, "SCHEDD": _schedd, "GATEWAY": _gateway}
+_WHOLE: dict[str, Callable[[Config], list[str]]] = {
+    "MASTER": _master,
+    "STARTD": _startd,
+    "SCHEDD": _schedd,
+    "GATEWAY": _gateway,
+}

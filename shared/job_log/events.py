@@ -38,8 +38,12 @@ def one_line(text: str) -> str:
 
 
 def submitted(job: JobId, at: float, host: str, notes: str = "", user_notes: str = "") -> Event:
+    return event(0, job, at, _submit(host, notes, user_notes))
+
+
+def _submit(host: str, notes: str, user_notes: str) -> dict[str, Any]:
     told = {"LogNotes": one_line(notes) if notes else "", "UserNotes": one_line(user_notes) if user_notes else ""}
-    return event(0, job, at, {"SubmitHost": f"<{host}>", **told})
+    return {"SubmitHost": f"<{host}>", **told}
 
 
 def post_script_terminated(job: JobId, at: float, node: str, code: int) -> Event:
@@ -49,9 +53,10 @@ def post_script_terminated(job: JobId, at: float, node: str, code: int) -> Event
     return event(16, job, at, {**end, **killed, "DAGNodeName": node})
 
 
-def cluster_submitted(cluster: int, at: float, host: str) -> Event:
+def cluster_submitted(cluster: int, at: float, host: str, notes: str = "", user_notes: str = "") -> Event:
     """Before any of its jobs: further ones may come for as long as `cluster_removed` was not told."""
-    return Event(35, cluster, -1, at, {"SubmitHost": f"<{host}>"})
+    told = {name: value for name, value in _submit(host, notes, user_notes).items() if value}
+    return Event(35, cluster, -1, at, told)
 
 
 def cluster_removed(cluster: int, at: float, materialized: int, total: int, reason: str = "") -> Event:
@@ -258,12 +263,17 @@ def job_ad_information(cause: Event, attributes: Mapping[str, Any]) -> Event:
     come besides what the event itself told."""
     told: dict[str, Any] = {"TriggerEventTypeNumber": cause.number}
     told |= {"TriggerEventTypeName": f"ULOG_{JobEventType(cause.number).name}", "MyType": cause.kind}
-    told |= {name: value for name, value in cause.attributes.items() if cause.number != 4 or not _of_resources(name)}
+    told |= {name: value for name, value in cause.attributes.items() if not _left_out(cause.number, name)}
     return Event(28, cause.cluster, cause.proc, cause.at, {**told, **attributes}, cause.subproc)
 
 
-def _of_resources(name: str) -> bool:
-    """Whether it is of an event's table of resources, which HTCondor leaves out of 028 where a run was evicted."""
+def _left_out(number: int, name: str) -> bool:
+    """Whether HTCondor leaves an attribute of such an event out of 028: of an eviction its table of resources, of a
+    cluster's submit its notes."""
+    if number == JobEventType.CLUSTER_SUBMIT:
+        return name in ("LogNotes", "UserNotes")
+    if number != JobEventType.JOB_EVICTED:
+        return False
     run = ("RunRemoteUsage", "RunLocalUsage")
     return name.startswith("Request") or (name.endswith("Usage") and name not in run) or name in _ALLOCATED
 

@@ -237,8 +237,8 @@ def _after(title: str, what: str) -> str:
     return rest.strip()
 
 
-def _submitted(title: str, body: Sequence[str]) -> dict[str, Any]:
-    told: dict[str, Any] = {"SubmitHost": _after(title, "Job submitted from host:")}
+def _submitted(title: str, body: Sequence[str], *, what: str = "Job") -> dict[str, Any]:
+    told: dict[str, Any] = {"SubmitHost": _after(title, f"{what} submitted from host:")}
     for name, line in zip(("LogNotes", "UserNotes", ""), body, strict=False):
         if line.strip().startswith("WARNING: Committed job submission"):
             told["Warnings"] = line.strip()
@@ -251,7 +251,7 @@ def _submitted(title: str, body: Sequence[str]) -> dict[str, Any]:
 
 
 def _cluster_submitted(title: str, body: Sequence[str]) -> dict[str, Any]:
-    return {"SubmitHost": _after(title, "Cluster submitted from host:")}
+    return _submitted(title, body, what="Cluster")
 
 
 def _executing(title: str, body: Sequence[str]) -> dict[str, Any]:

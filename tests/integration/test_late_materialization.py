@@ -83,7 +83,8 @@ async def test_the_log_tells_of_the_whole_cluster_too(tmp_path, reference, end):
     """Who waits for the jobs of a log knows that others will come."""
     log = tmp_path / "job.log"
     async with Pool(tmp_path / "pool") as pool:
-        await submit(pool, 3, JobMaterializeLimit=1, UserLog=str(log))
+        notes = {"SubmitEventUserNotes": "mine", "JobAdInformationAttrs": "JobMaterializeLimit"}
+        await submit(pool, 3, JobMaterializeLimit=1, UserLog=str(log), **notes)
         if end == "removed":
             await pool.act("remove", "1", reason="enough")
         else:
@@ -93,8 +94,12 @@ async def test_the_log_tells_of_the_whole_cluster_too(tmp_path, reference, end):
         await eventually(lambda: log.exists() and b"036 (001" in log.read_bytes())
     events = list(reference.htcondor.JobEventLog(str(log)).events(0))
     given = 1 if end == "removed" else 3
-    assert [int(event.type) for event in events] == [35, *[0, 9] * given, 36]
-    last = dict(events[-1])
+    assert [int(event.type) for event in events] == [35, 28, *[0, 28, 9, 28] * given, 36, 28]
+    assert log.read_text().splitlines()[1] == "    mine"
+    besides = [dict(events[at]) for at in (1, -1)]
+    assert [ad["TriggerEventTypeName"] for ad in besides] == ["ULOG_CLUSTER_SUBMIT", "ULOG_CLUSTER_REMOVE"]
+    assert [(ad["JobMaterializeLimit"], "UserNotes" in ad) for ad in besides] == [(1, False)] * 2
+    last = dict(events[-2])
     assert (last["NextProcId"], last["Completion"], last.get("Notes")) == (
         (1, 0, "enough (by user root@pool)") if end == "removed" else (3, 1, None)
     )
@@ -103,7 +108,7 @@ async def test_the_log_tells_of_the_whole_cluster_too(tmp_path, reference, end):
     for event in LogReader().feed(log.read_text()):
         assert waiting.take(event)
         done.append(waiting.done())
-    assert done == [False] * (len(done) - 1) + [True]
+    assert done == [False] * (len(done) - 2) + [True, True]
     assert len(waiting.ended) == given
 
 

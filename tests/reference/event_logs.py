@@ -81,7 +81,7 @@ def _of_roost(rng: random.Random) -> Event:
         lambda: job_log.reconnected(job, at, slot, host),
         lambda: job_log.reconnect_failed(job, at, word, slot),
         lambda: job_log.attribute_changed(job, at, "JobPrio", rng.choice((None, "1")), "2"),
-        lambda: job_log.cluster_submitted(job.cluster, at, host),
+        lambda: job_log.cluster_submitted(job.cluster, at, host, *rng.choice(((), ("", word), (word, word)))),
         lambda: job_log.cluster_removed(job.cluster, at, 3, rng.choice((3, 4)), rng.choice(("", word))),
         lambda: job_log.transferring(
             job, at, rng.choice(("input", "output")), rng.choice(("started", "finished")), host
@@ -206,6 +206,8 @@ def _known(case: Case, question: str, mine: Any, theirs: Any) -> str:
         return f"the reference's reader drops {name}"
     if theirs == "" and kind == "AttributeUpdateEvent":
         return "the reference's reader can not read 033 of an attribute that is new"
+    if theirs is None and name in ("LogNotes", "UserNotes") and kind == "ClusterSubmitEvent":
+        return "the reference's reader drops the notes of a cluster"
     if theirs is None and name == "UserNotes" and "DAG Node: " in case["text"]:
         return "the reference's reader drops the second note of a node's job"
     if name in ("timestamp", "EventTime") and _NO_YEAR.search(case["text"]):

@@ -23,11 +23,18 @@ from engine.match.model import CycleConfig, Result, Snapshot
 from engine.match.slot_arrays import RowsMoved
 
 
-def negotiate_as_htcondor(snapshot: Snapshot, config: CycleConfig, now: float) -> Result:
-    """As `engine.match.cycle.negotiate`."""
+def negotiate_as_htcondor(
+    snapshot: Snapshot, config: CycleConfig, now: float, nearly: float = group_negotiation._NEARLY
+) -> Result:
+    """As `engine.match.cycle.negotiate`. nearly: what a group may lack of a whole slot and be given it all the same;
+    0: as HTCondor has it, quotas that are less by the rounding of sums."""
+    groups, most = (
+        patch.object(group_negotiation, "_Cycle", _Groups),
+        patch.object(group_negotiation, "_NEARLY", nearly),
+    )
     while True:
         try:
-            with patch.object(group_negotiation, "_Cycle", _Groups):
+            with groups, most:
                 return _Spins(snapshot, config, now).run(False)
         except RowsMoved:
             continue

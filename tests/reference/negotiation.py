@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -196,6 +197,7 @@ SPINS: Final = (
     "later spins divide what is free, as the manual has it (NEG-10, W-13), not the whole pool again; allocations in "
     "later rounds do not exceed the pool where groups regroup"
 )
+ROUNDING: Final = "the reference takes quotas of 1.9999999999999998 for less than 2"
 PARTS: Final = "several jobs get their part of a partitionable slot in one cycle, there is one match for each slot"
 
 
@@ -213,6 +215,8 @@ def ours(row: Case) -> Facts:
     if "until" not in row and Counter(told) != theirs:
         if Counter(_decided(row, negotiate_as_htcondor)) == theirs:
             row["because"] = SPINS
+        elif Counter(_decided(row, partial(negotiate_as_htcondor, nearly=0.0))) == theirs:
+            row["because"] = ROUNDING
         elif _has_parts(row) and Counter(_decided(_whole(row), negotiate_as_htcondor)) == theirs:
             row["because"] = PARTS
     return _matches(told)

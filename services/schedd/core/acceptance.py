@@ -252,6 +252,7 @@ class Draft:
     checked: bool = False  # the common ad meets all requirements
     stored: bool = False  # the cluster has its row; a first part may well bring no job, to learn the number
     jobs: list[AcceptedJob] = field(default_factory=list)
+    first: bytes = b""  # the packed ad of its first job
     packed: dict[int, bytes] = field(default_factory=dict)  # those that stay packed: what is their own, by proc
     names: set[str] = field(default_factory=set)  # folded names of attributes that these have of their own
     factory: Factory | None = None  # its jobs are stored for later, and `jobs` and `packed` stay empty

@@ -372,3 +372,10 @@ def _held(jobs: Sequence[Job]) -> dict[str, Any]:
 def submit_log_event(job: Job, host: str, now: float) -> job_log.Event:
     """What the user's log says of a job that came into the queue. host: of the schedd."""
     return job_log.submitted(job.id, now, host, job.text("SubmitEventNotes"), job.text("SubmitEventUserNotes"))
+
+
+def cluster_log_event(first: Job, host: str, now: float) -> job_log.Event:
+    """What the user's log says of a cluster whose jobs come late. first: its first job, whose notes are the cluster's,
+    as in HTCondor."""
+    notes = first.text("SubmitEventNotes"), first.text("SubmitEventUserNotes")
+    return job_log.cluster_submitted(first.cluster.id, now, host, *notes)

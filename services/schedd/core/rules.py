@@ -281,9 +281,10 @@ def read_rules(config: Config) -> Rules:
     """The rules of a configuration. Raises ConfigError with every one that can not be used."""
     problems: list[Problem] = []
 
-    def defined(name: str, text: str | None) -> str:
+    def defined(listed: str, name: str, text: str | None) -> str:
         if not text:
-            problems.append(Problem(f"{name} is not defined", None, "define it, or take its name out of the list"))
+            mend = f"define it, or take its name out of {listed}"
+            problems.append(Problem(f"{name} is not defined", config.origin(listed), mend))
         return text or ""
 
     def expression(name: str, text: str) -> Expr:
@@ -295,7 +296,7 @@ def read_rules(config: Config) -> Rules:
 
     transforms: list[Transform] = []
     for name in to_list(config.get("JOB_TRANSFORM_NAMES") or ""):
-        text = defined(f"JOB_TRANSFORM_{name}", config.get(f"JOB_TRANSFORM_{name}"))
+        text = defined("JOB_TRANSFORM_NAMES", f"JOB_TRANSFORM_{name}", config.get(f"JOB_TRANSFORM_{name}"))
         try:
             transforms.append(_checked(parse_transform(name, text)))
         except BadRule as error:
@@ -303,7 +304,7 @@ def read_rules(config: Config) -> Rules:
     requirements: list[Requirement] = []
     for name in to_list(config.get("SUBMIT_REQUIREMENT_NAMES") or ""):
         knob = f"SUBMIT_REQUIREMENT_{name}"
-        text = defined(knob, config.get(f"SUBMIT_REQUIREMENT_{name}"))
+        text = defined("SUBMIT_REQUIREMENT_NAMES", knob, config.get(f"SUBMIT_REQUIREMENT_{name}"))
         reason = config.get(f"SUBMIT_REQUIREMENT_{name}_REASON")
         warning = config.get(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING")
         if text:

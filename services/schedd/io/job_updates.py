@@ -278,20 +278,14 @@ class JobUpdates:
         """What an event makes of the logs that it goes into: (path, text). event: is asked only if there are any."""
         if job.whole is not None:
             return []  # the whole job tells
-        own, of_all, of_dag = self.log_path(job), self.settings.event_log, self.nodes_log_path(job)
-        if not own and not of_all.path and not of_dag:
+        own, of_all, of_dag = self.log_path(job), self.settings.event_log.path, self.nodes_log_path(job)
+        if not own and not of_all and not of_dag:
             return []
         told, ad = event(), job.ad
-        entries = []
-        form = self.settings.user_log_form
-        if own:
-            own_form = replace(form, kind="xml") if ad.eval("UserLogUseXML") is True else form
-            entries.append((own, self._text(told, ad, to_list(ad.eval_string("JobAdInformationAttrs")), own_form)))
+        entries = [self._own(told, ad, own)] if own else []
         if of_dag and of_dag != own and is_for_dag(told.number, ad.eval_string("DAGManNodesMask")):
-            entries.append((of_dag, job_log.written(told, form)))
-        if of_all.path:
-            entries.append((of_all.path, self._text(told, ad, of_all.also, of_all.form)))
-        return entries
+            entries.append((of_dag, job_log.written(told, self.settings.user_log_form)))
+        return [*entries, self._of_all(told, ad)] if of_all else entries
 
     def _text(self, event: job_log.Event, ad: ClassAd, also: Sequence[str], form: job_log.Form) -> bytes:
         """An event in a log, and after it what the log tells of the job besides. also: names of attributes."""
@@ -302,11 +296,25 @@ class JobUpdates:
         chosen = {name: value for name in names if isinstance(value := ad.eval(name), bool | int | float | str)}
         return text + job_log.written(job_log.job_ad_information(event, chosen), form)
 
-    def cluster_log_entries(self, cluster: Cluster, event: job_log.Event) -> list[tuple[str, bytes]]:
-        """The same of an event of the cluster as a whole."""
-        own, of_all = self.cluster_log_path(cluster), self.settings.event_log
-        entries = [(own, job_log.written(event, self.settings.user_log_form))] if own else []
-        return [*entries, (of_all.path, job_log.written(event, of_all.form))] if of_all.path else entries
+    def cluster_log_entries(
+        self, cluster: Cluster, event: job_log.Event, ad: ClassAd | None = None
+    ) -> list[tuple[str, bytes]]:
+        """The same of an event of the cluster as a whole. ad: what the log wants told besides; None: the cluster's."""
+        own, ad = self.cluster_log_path(cluster), cluster.ad if ad is None else ad
+        entries = [self._own(event, ad, own)] if own else []
+        return [*entries, self._of_all(event, ad)] if self.settings.event_log.path else entries
+
+    def _own(self, told: job_log.Event, ad: ClassAd, path: str) -> tuple[str, bytes]:
+        """An event in the log of the job's user."""
+        form = self.settings.user_log_form
+        if ad.eval("UserLogUseXML") is True:
+            form = replace(form, kind="xml")
+        return path, self._text(told, ad, to_list(ad.eval_string("JobAdInformationAttrs")), form)
+
+    def _of_all(self, told: job_log.Event, ad: ClassAd) -> tuple[str, bytes]:
+        """An event in the log of all jobs."""
+        log = self.settings.event_log
+        return log.path, self._text(told, ad, log.also, log.form)
 
     def log_path(self, job: Job) -> str:
         """Where the job's events are logged; empty: nowhere."""

@@ -33,12 +33,18 @@ from services.schedd.core.acceptance import (
     checked,
     owner_of,
 )
-from services.schedd.core.job_changes import PublishEvent, WriteLogs, submit_log_event, submitted_event
+from services.schedd.core.job_changes import (
+    PublishEvent,
+    WriteLogs,
+    cluster_log_event,
+    submit_log_event,
+    submitted_event,
+)
 from services.schedd.io import job_trace, spool
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.late_materialization import LateMaterialization
 from services.schedd.io.queue_db import rows
-from shared import job_log, tracing
+from shared import tracing
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.cooperative import Yielder, reading
@@ -135,6 +141,8 @@ class Submission:
         first = cluster.next_proc
         added = await self._accept(asked, draft)
         cluster.next_proc += len(added)
+        if added and not first:
+            draft.first = added[0].ad
         if draft.factory is None:
             for job in added:
                 if job.packed:
@@ -166,8 +174,9 @@ class Submission:
             await self._discard(key, draft)
             raise RemoteFailure("bad-request", "the submit has no job; queue at least one")
         if draft.factory is not None:
-            said = job_log.cluster_submitted(cluster.id, now, socket.gethostname())
-            updates.carry_out([WriteLogs(updates.cluster_log_entries(cluster, said))])
+            example = make_job(cluster, 0, draft.first, draft.status, priority_of(cluster.ad), cluster.submitter)
+            said = cluster_log_event(example, socket.gethostname(), now)
+            updates.carry_out([WriteLogs(updates.cluster_log_entries(cluster, said, example.ad))])
             await updates.commit()
             updates.table.clusters[cluster.id] = cluster
             await self.late.materialize(cluster)

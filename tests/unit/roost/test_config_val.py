@@ -62,6 +62,22 @@ def test_the_check_tells_errors_first_then_warnings_each_with_its_daemons(ask, t
     assert last == f"Read {tmp_path}/condor_config: 2 errors, 2 warnings."
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("A = 1\nSTARTD_CRON_JOBLIST = r\nSTARTD_CRON_r_EXECUTABLE = /bin/true\nSTARTD_CRON_r_MODE = Periodc\n", "4: "),
+        ("A = 1\nSCHEDD_CRON_JOBLIST = rack\n", "2: SCHEDD_CRON_JOBLIST names rack, which is left out"),
+        ("A = 1\nDAEMON_LIST = MASTER, COLECTOR\n", "2: DAEMON_LIST names COLECTOR, which is no daemon here"),
+        ("A = 1\nSLOT_TYPE_1 = memmory=1\nNUM_SLOTS_TYPE_1 = 1\n", "2: SLOT_TYPE_1: unknown resource 'memmory'"),
+        ("A = 1\nJOB_TRANSFORM_NAMES = t\n", "2: JOB_TRANSFORM_t is not defined"),
+    ],
+)
+def test_the_check_tells_what_a_daemon_would_leave_out_with_its_line(ask, tmp_path, text, told):
+    (tmp_path / "condor_config").write_text(text)
+    [line, _] = ask("-check")[1].splitlines()
+    assert f"{tmp_path}/condor_config, line {told}" in line
+
+
 @spec("CFG-21")
 def test_the_check_of_one_kind_of_daemon_as_data(ask, tmp_path):
     (tmp_path / "condor_config").write_text("SCHEDD_INTERVAL = 0\nNEGOTIATOR_INTERVAL = soon\n")

@@ -17,6 +17,7 @@ from services.schedd.core.job_changes import (
     TraceStatus,
     WakeClaim,
     apply_event,
+    cluster_log_event,
     put_back,
     requeue,
     submit_log_event,
@@ -26,6 +27,7 @@ from services.schedd.core.job_states import JobEvent, Verdict
 from services.schedd.core.policies import CoolDown
 from shared import job_log
 from shared.classad import ClassAd
+from shared.job_log import LogReader
 from shared.messages.claims import Usage
 from tests.unit.schedd.test_decisions import cluster_of, job_of
 
@@ -255,3 +257,9 @@ def test_the_log_of_a_submit_has_its_notes():
     assert "ap.example" in said
     assert "DAG node A" in said
     assert "mine" in said
+    whole = cluster_log_event(job, "ap.example", 5.0)
+    assert (whole.cluster, whole.proc, whole.number) == (1, -1, 35)
+    assert job_log.written(whole).decode().splitlines()[1:3] == ["    DAG node A", "    mine"]
+    assert next(iter(LogReader().feed(job_log.written(whole).decode()))).attributes == whole.attributes
+    repeated = job_log.job_ad_information(whole, {"JobPrio": 0})
+    assert (repeated.attributes["SubmitHost"], "UserNotes" in repeated.attributes) == ("<ap.example>", False)
