@@ -51,7 +51,7 @@ UNSET: Final = (
     Answer(
         "times of a job's life are QDate, JobStartDate, JobCurrentStartDate, JobCurrentStartExecutingDate and "
         "CompletionDate; its time on slots is RemoteWallClockTime, and that of its last run LastRemoteWallClockTime",
-        "InitialWaitDuration JobMaterializeDate EpochWriteDate",
+        "InitialWaitDuration JobMaterializeDate",
     ),
     Answer("the items of a factory's jobs are kept in the queue's database", "JobMaterializeItemsFile"),
     Answer("jobs run at execution points: RemoteUserCpu and RemoteSysCpu", "LocalSysCpu LocalUserCpu"),

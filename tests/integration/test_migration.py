@@ -174,6 +174,19 @@ def test_a_user_goes_on_with_the_commands_and_files_of_before(pool, tmp_path):
     assert "/bin/echo" in done.stdout
 
 
+def test_a_program_for_htcondors_modules_goes_on(pool, tmp_path):
+    """The page's own, with the modules as `pip install ./roost ./roost/bindings` has them."""
+    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "words.py").write_text(program)
+    root = PAGE.parents[1]
+    paths = os.pathsep.join(map(str, (root / "bindings" / "modules", root / "bindings", root)))
+    done = subprocess.run(
+        [sys.executable, "words.py"], cwd=tmp_path, env={**pool.environment(), "PYTHONPATH": paths},
+        capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.stdout == "['a\\n', 'b\\n']\n", done.stdout + done.stderr
+
+
 HELD = {"JobStatus": "5", "HoldReason": '"by hand"', "HoldReasonCode": "1", "HoldReasonSubCode": "0"}
 #: What a job of a kind has in HTCondor's queue, and what becomes of it here (None: it stays behind).
 KINDS = {
