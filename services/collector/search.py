@@ -12,7 +12,7 @@ from typing import Any
 
 from services.collector.core.acceptance import AbsentAd
 from services.collector.core.columns import ALWAYS, LEAST_ADS, MOST_COLUMNS, Columns, Listing, Plain, plain, split
-from services.collector.core.overlay import end_of, overlay_of
+from services.collector.core.overlay import end_of, listed_of, overlay_of
 from services.collector.core.queries import (
     LAST,
     PAGE_BYTES,
@@ -334,9 +334,12 @@ class Search:
 
     async def _sheet(self, query: Query, my_type: str, keys: Sequence[str], listed: Listing) -> Page | None:
         """A page in columns, with what the collector adds; None where these would be too many."""
-        groups = {daemon: self._table.group(my_type, daemon) for daemon in {split(key)[0] for key in keys}}
+        daemons = [split(key)[0] for key in keys]
+        groups = {daemon: self._table.group(my_type, daemon) for daemon in set(daemons)}
         heard = {daemon: int(group.heard) for daemon, group in groups.items() if group is not None}
-        columns = [*listed.columns, ("LastHeardFrom", [heard.get(split(key)[0]) for key in keys])]
+        added = listed_of(groups, daemons, query.projection)
+        columns = [*listed.columns, *added, ("LastHeardFrom", [heard.get(daemon) for daemon in daemons])]
+        there = {*ALWAYS, *(name.lower() for name, _ in added)}
         more: dict[str, tuple[str, list[Any]]] = {}
         gone, unreadable = set[int](), 0
         if len(heard) < len(groups):
@@ -359,7 +362,7 @@ class Search:
             cells = {name.lower(): (name, cell) for name, cell in ad.items()}
             for attribute, column in listed.columns:
                 column[row] = cells.pop(attribute.lower(), (attribute, None))[1]
-            for key in cells.keys() - set(ALWAYS):  # what expressions need
+            for key in cells.keys() - there:  # what expressions need
                 name, cell = cells[key]
                 more.setdefault(key, (name, [None] * len(keys)))[1][row] = cell
             if len(more) > MOST_COLUMNS:

@@ -547,6 +547,23 @@ def test_it_says_when_it_is_cut_off_and_goes_on(visit, pool):
     expect(page.locator(".side .live")).to_have_text("Live")
 
 
+def test_a_part_that_can_not_be_had_is_told_in_words(visit, pool):
+    visitor = visit()
+
+    def without(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "holds": {"error": "no answer within 8 s"}})
+
+    visitor.page.route("**/v1/overview", without)
+    visitor.go("daemons")
+    page = visitor.go("")
+    expect(page.get_by_role("alert")).to_have_text(
+        "Not known now, and asked again: why jobs are held (no answer within 8 s)"
+    )
+    page = visitor.go("jobs?search=nosuchjob")
+    expect(page.get_by_text("No such jobs in the queue")).to_be_visible()
+
+
 def test_what_is_not_known_is_not_told_as_empty(visit, pool):
     """While the gateway is away: no empty tables that are none, and how old that is which is still shown."""
     visitor = visit(anew=True)  # another test may have shown the machines already

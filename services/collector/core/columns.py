@@ -18,7 +18,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from services.collector.core.overlay import OVERLAID, OfGroups, parted
+from services.collector.core.overlay import LISTED, OVERLAID, OfGroups, parted
 from services.collector.core.sorting import Position, SortOrder, position_of, rows
 from shared.classad import Expr
 from shared.classad.cells import PackedError
@@ -325,7 +325,8 @@ class Columns:
         places = found[:most]
         answer = Found([self._sorted[place] for place in places.tolist()], len(found) > most)
         lists = projection & LISTS if self.my_type == "Machine" else frozenset()
-        asked = self._asked(projection - lists, len(rows), in_columns) if projection else None
+        added = LISTED if in_columns else frozenset()  # who makes the page knows these
+        asked = self._asked(projection - lists - added, len(rows), in_columns) if projection else None
         if asked is None:
             return answer
         chosen = self._order[places]

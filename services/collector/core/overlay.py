@@ -6,7 +6,7 @@ nothing else is decided once for each daemon, not for each ad.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -39,6 +39,23 @@ def end_of(group: Group | None) -> bytes:
 def overlay_of(group: Group) -> dict[str, Any]:
     """What the collector knows of an ad by itself; an ad's own attributes of these names are not seen."""
     return {name: read(group) for name, read in _ADDED.items()}
+
+
+#: What has a column of its own in a page of columns, where it is asked for, beside what all pages have.
+LISTED: Final = _FOLDED - {"mytype", "lastheardfrom"}
+
+
+def listed_of(
+    groups: Mapping[str, Group | None], daemons: Sequence[str], asked: Collection[str]
+) -> list[tuple[str, list[Any]]]:
+    """Columns of what is added to ads. daemons: of each ad; a cell is None where its group has gone. asked: names in
+    lower case."""
+    found = []
+    for name, read in _ADDED.items():
+        if name.lower() in asked and name.lower() in LISTED:
+            values = {daemon: None if group is None else read(group) for daemon, group in groups.items()}
+            found.append((name, [values[daemon] for daemon in daemons]))
+    return found
 
 
 class OfGroups:

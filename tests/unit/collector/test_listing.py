@@ -30,6 +30,8 @@ LISTINGS = [
     ["Name", "Twice"],  # spelled in two ways
     ["Name", "MyType", "LastHeardFrom"],
     ["Name", "UpdatesTotal"],  # what the collector adds
+    ["Name", "Start", "DaemonStartTime", "UpdatesLost"],  # the same, beside expressions
+    ["updatesequencenumber"],
     ["Large", "Nested", "Undefined"],
     [f"Many{n}" for n in range(20)],
 ]
@@ -175,6 +177,13 @@ async def test_an_odd_spelling_is_no_reason_to_give_no_columns():
     assert folded(found) == folded(expected)
     assert {name for ad in found for name, _ in ad} >= {"Name", "State", "MyType", "LastHeardFrom"}
     assert await asked.by_columns(**wish) == expected
+
+
+async def test_what_the_collector_adds_has_columns_too():
+    asked = Asked(pool())
+    found = await asked.by_sheets(projection=["Name", "DaemonStartTime"])
+    assert asked.sheets == 1
+    assert {value for ad in found for name, value in ad if name == "DaemonStartTime"} == {"7"}
 
 
 async def test_columns_lack_what_went_meanwhile():

@@ -12,6 +12,8 @@ import { Feed, useFeed } from "../parts/feed.js";
 const STATES = ["Claimed", "Unclaimed", "Owner", "Matched", "Preempting", "Drained", "Backfill"];
 const EVENTS = ["job.*", "had.leader", "negotiation.cycle", "daemon.*", "accountant.*"];
 
+/** What parts of the answer are about, for who can not have them. */
+const PARTS = { slots: "how slots stand", queue: "how many jobs there are", users: "who has most jobs", negotiators: "the last cycle", hads: "who leads", holds: "why jobs are held" };
 /** Reasons for holding jobs that are listed. */
 const HOLDS = 8;
 
@@ -31,7 +33,7 @@ export function Overview({ query }) {
   return html`
     <${Head} title="Overview" />
     <${Trouble} error=${answer.error} />
-    ${["slots", "queue", "users", "negotiators", "hads", "holds"].map((part) => data[part]?.error && html`<p class="notice" role="alert">${part}: ${data[part].error}</p>`)}
+    ${Object.entries(PARTS).map(([part, what]) => data[part]?.error && html`<p class="notice" role="alert">Not known now, and asked again: ${what} (${data[part].error})</p>`)}
     <div class="grid">
       <${Attention} />
       <${Stat} name="Utilisation" value=${slots.error ? "–" : percent(slots.utilisation)} under=${slots.error ? "" : `${number(slots.used_cpus)} of ${number(slots.cpus)} cpus claimed${slots.gpus ? `, ${number(slots.gpus)} GPUs` : ""}`}>
@@ -43,10 +45,10 @@ export function Overview({ query }) {
       <${Stat} name="Failed jobs" wide="w2" value=${html`<span class=${data.ends?.failed ? "bad" : ""}>${count(data.ends?.failed ?? 0)}</span>`} unit="last hour" under=${html`<a href=${href(["jobs"], { history: "true", status: "Failed" })}>of ${count(data.ends?.count ?? 0)} that ended</a>`} />
 
       ${data.holds?.length > 0 && html`<${Card} title="Why jobs are held" flush side=${html`<a href=${href(["jobs"], { status: "Held" })}>All held jobs</a>`}>
-        <table><caption class="unseen">Held jobs by reason</caption><thead><tr><th scope="col" class="num">Jobs</th><th scope="col">Reason</th><th scope="col" class="num">Code</th><th scope="col">First</th></tr></thead>
+        <table><caption class="unseen">Held jobs by reason</caption><thead><tr><th scope="col" class="num">Jobs</th><th scope="col" class="most">Reason</th><th scope="col" class="num">Code</th><th scope="col">First</th></tr></thead>
           <tbody>${data.holds.slice(0, HOLDS).map((line) => html`<tr key=${`${line.code} ${line.reason}`}><td class="num">${count(line.count)}</td><td class="wrap">${line.reason}</td><td class="num">${line.code ?? "–"}</td><td><a href=${href(["job", line.first], { schedd: line.schedd })}>${line.first}</a></td></tr>`)}</tbody></table>
         ${data.holds.length > HOLDS && html`<p class="pager">${count(data.holds.slice(HOLDS).reduce((sum, line) => sum + line.count, 0))} more jobs for ${count(data.holds.length - HOLDS)} other reasons: <code>roost q -hold-codes</code></p>`}</${Card}>`}
-      <${Card} title="Slots by state" wide="w8" side=${html`<a href=${href(["machines"])}>Machines</a>`} note=${slots.error ? "" : `${count(slots.slots)} slots, ${number(slots.cpus)} cpus`}>
+      <${Card} title="Slots by state" wide="w8" side=${html`<a href=${href(["machines"])}>Machines</a>`} note=${slots.error ? "" : `${count(slots.slots)} ${slots.slots === 1 ? "slot" : "slots"}, ${number(slots.cpus)} ${slots.cpus === 1 ? "cpu" : "cpus"}`}>
         ${parts.length
           ? html`<div class="stack"><div><p class="soft">Slots</p><${Bar} size="tall" parts=${parts} label=${`Slots: ${parts.map((p) => `${p.label} ${p.value}`).join(", ")}`} /></div>
               <div><p class="soft">Cpus</p><${Bar} size="tall" parts=${cores} label=${`Cpus: ${cores.map((p) => `${p.label} ${p.value}`).join(", ")}`} /></div></div><${Legend} parts=${parts} />`
