@@ -69,7 +69,7 @@ def _errors(config: Config) -> Iterator[tuple[bool, Problem]]:
     try:
         settings_of(config.subsystem).from_config(config)
         whole = _WHOLE.get(config.subsystem)
-        for told in whole(config) if whole is not None else ():
+        for told in [*(whole(config) if whole is not None else ()), *_user_maps(config)]:
             yield False, Problem(told, _place(config, told))
     except ConfigError as error:
         yield from ((True, problem) for problem in error.problems)
@@ -87,6 +87,12 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 # What a daemon makes of its settings when it starts: knobs that are usable by themselves and not together.
+
+
+def _user_maps(config: Config) -> list[str]:
+    from shared.daemon.user_maps import read
+
+    return list(read(config, config.subsystem)[1].values())
 
 
 def _master(config: Config) -> list[str]:

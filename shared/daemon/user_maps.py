@@ -29,12 +29,11 @@ _installed: dict[str, dict[str, UserMap]] = {}
 
 def read(config: Config, subsystem: str) -> tuple[dict[str, UserMap], dict[str, str]]:
     """The maps that a daemon's configuration names, and for those that can not be read why, by name in lower case."""
-    names = to_list(config.get(f"{subsystem}_CLASSAD_USER_MAP_NAMES") or "") + to_list(
-        config.get("CLASSAD_USER_MAP_NAMES") or ""
-    )
+    lists = (f"{subsystem}_CLASSAD_USER_MAP_NAMES", "CLASSAD_USER_MAP_NAMES")
+    named = {name.lower(): knob for knob in reversed(lists) for name in to_list(config.get(knob) or "")}
     maps: dict[str, UserMap] = {}
     problems: dict[str, str] = {}
-    for name in dict.fromkeys(name.lower() for name in names):
+    for name, listed in named.items():
         source = f"CLASSAD_USER_MAPDATA_{name}"
         try:
             file, text = config.get(f"CLASSAD_USER_MAPFILE_{name}"), config.get(f"CLASSAD_USER_MAPDATA_{name}")
@@ -42,7 +41,8 @@ def read(config: Config, subsystem: str) -> tuple[dict[str, UserMap], dict[str, 
                 source = f"CLASSAD_USER_MAPFILE_{name} = {file}"
                 text = _text_of(Path(file))
             if text is None:
-                problems[name] = f"user map {name}: set CLASSAD_USER_MAPFILE_{name} or CLASSAD_USER_MAPDATA_{name}"
+                either = f"CLASSAD_USER_MAPFILE_{name} or CLASSAD_USER_MAPDATA_{name}"
+                problems[name] = f"{listed} has the user map {name}: set {either}"
                 continue
             prefixes = bool(number(config.get(f"CLASSAD_USER_MAP_PREFIX_{name}") or "false"))
             maps[name] = UserMap.parse(text, prefixes=prefixes)

@@ -72,7 +72,8 @@ def test_a_map_that_can_not_be_read_is_told_of_and_is_not_there(tmp_path, make, 
 
 def test_a_name_without_a_map_is_told_of():
     assert install("schedd.a", {"CLASSAD_USER_MAP_NAMES": "m"}) == [
-        "user map m: set CLASSAD_USER_MAPFILE_m or CLASSAD_USER_MAPDATA_m; there is no such map now"
+        "CLASSAD_USER_MAP_NAMES has the user map m: set CLASSAD_USER_MAPFILE_m or CLASSAD_USER_MAPDATA_m; "
+        "there is no such map now"
     ]
 
 

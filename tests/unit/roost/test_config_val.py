@@ -69,6 +69,14 @@ def test_the_check_tells_errors_first_then_warnings_each_with_its_daemons(ask, t
         ("A = 1\nSCHEDD_CRON_JOBLIST = rack\n", "2: SCHEDD_CRON_JOBLIST names rack, which is left out"),
         ("A = 1\nDAEMON_LIST = MASTER, COLECTOR\n", "2: DAEMON_LIST names COLECTOR, which is no daemon here"),
         ("A = 1\nSLOT_TYPE_1 = memmory=1\nNUM_SLOTS_TYPE_1 = 1\n", "2: SLOT_TYPE_1: unknown resource 'memmory'"),
+        (
+            "A = 1\nSCHEDD_CLASSAD_USER_MAP_NAMES = m\n",
+            "2: SCHEDD_CLASSAD_USER_MAP_NAMES has the user map m: set CLASS",
+        ),
+        (
+            "CLASSAD_USER_MAP_NAMES = m\nCLASSAD_USER_MAPDATA_m @=end\n* ann\n@end\n",
+            "2: CLASSAD_USER_MAPDATA_m: line 1: expected `* user groups`",
+        ),
         ("A = 1\nJOB_TRANSFORM_NAMES = t\n", "2: JOB_TRANSFORM_t is not defined"),
     ],
 )
