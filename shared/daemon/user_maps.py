@@ -29,8 +29,9 @@ _installed: dict[str, dict[str, UserMap]] = {}
 
 def read(config: Config, subsystem: str) -> tuple[dict[str, UserMap], dict[str, str]]:
     """The maps that a daemon's configuration names, and for those that can not be read why, by name in lower case."""
-    lists = (f"{subsystem}_CLASSAD_USER_MAP_NAMES", "CLASSAD_USER_MAP_NAMES")
-    named = {name.lower(): knob for knob in reversed(lists) for name in to_list(config.get(knob) or "")}
+    own = f"{subsystem}_CLASSAD_USER_MAP_NAMES"
+    lists = {"CLASSAD_USER_MAP_NAMES": config.get("CLASSAD_USER_MAP_NAMES"), own: config.get(own)}
+    named = {name.lower(): knob for knob, text in lists.items() for name in to_list(text or "")}
     maps: dict[str, UserMap] = {}
     problems: dict[str, str] = {}
     for name, listed in named.items():

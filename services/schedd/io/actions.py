@@ -293,7 +293,7 @@ class Actions:
     def _tell_of_edits(self, job: Job, edits: ClassAd) -> None:
         """In the job's log, before they are made: its priority, as in HTCondor's logs, and nothing else."""
         name = "JobPrio"
-        if name not in edits or not self.updates.is_logged(job):
+        if name not in edits or not self.updates.entries.is_logged(job):
             return  # an edit may be of 100,000 jobs
         now = self.updates.now()
         before = unparse(job.ad[name]) if name in job.ad else None

@@ -623,7 +623,7 @@ class FileServer:
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         job = self._one_job(request, spooled=False)
-        path = self.updates.log_path(job)
+        path = self.updates.entries.path(job)
         if not path:
             raise web.HTTPNotFound(text=f"job {job.id} has no log: its submit file names none (log = FILE)")
         return await _file(Path(path).parent, Path(path))

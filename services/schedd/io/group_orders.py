@@ -93,7 +93,7 @@ def _change(
 
 
 def _log_is_simple(updates: JobUpdates, cluster: Cluster, packed: PackedJobs) -> bool:
-    if not updates.may_be_logged(cluster, packed.names):
+    if not updates.entries.may_be_logged(cluster, packed.names):
         return True
     if updates.settings.event_log.path or not logged_alike(cluster, packed):
         return False
@@ -108,7 +108,7 @@ def _log_is_simple(updates: JobUpdates, cluster: Cluster, packed: PackedJobs) ->
 def _log(
     updates: JobUpdates, cluster: Cluster, procs: Sequence[int], event: JobEvent, reason: str, code: int, now: float
 ) -> None:
-    path = updates.cluster_log_path(cluster) if updates.may_be_logged(cluster, ()) else ""
+    path = updates.entries.cluster_path(cluster) if updates.entries.may_be_logged(cluster, ()) else ""
     if not path:
         return
     texts = list(log_texts(cluster.id, procs, event, now, reason, code, updates.settings.user_log_form))

@@ -11,8 +11,7 @@ import heapq
 import os
 import shutil
 import socket
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -52,15 +51,14 @@ from services.schedd.core.run_statistics import LOST, RunStatistics
 from services.schedd.core.start_rules import offer, start_or_not
 from services.schedd.io import checkpoints, job_trace
 from services.schedd.io.claim_table import ClaimTable
+from services.schedd.io.log_entries import LogEntries
 from services.schedd.io.mailer import Mailer, MailRoute
 from services.schedd.io.queue_db import QueueDamaged, QueueDatabase
-from services.schedd.io.user_log import UserLog, is_for_dag
+from services.schedd.io.user_log import UserLog
 from services.schedd.settings import Settings
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
-from shared.classad import UNDEFINED, ClassAd, unparse_old
-from shared.classad.expr import fold
-from shared.config.knobs.base import to_list
+from shared.classad import UNDEFINED, unparse_old
 from shared.counters import LONG_S, WORK_S, CountsBy, Durations
 from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
@@ -121,6 +119,7 @@ class JobUpdates:
         self.log = UserLog(queue.drop_log_events, self._log_failed, self.now, context.name)
         self.log.of_all, self.log.history = settings.event_log, settings.history
         self.log.per_job = settings.per_job_history
+        self.entries = LogEntries(settings, spool)
         self.mailer = Mailer(context, _mail_route(settings))
         self.next_log = 1
         self.broken = asyncio.Event()  # the database cannot be written
@@ -160,7 +159,7 @@ class JobUpdates:
 
     def reconfigure(self, settings: Settings) -> None:
         """Go by other settings from now on."""
-        self.settings = settings
+        self.settings = self.entries.settings = settings
         self.log.of_all, self.log.history = settings.event_log, settings.history
         self.log.per_job = settings.per_job_history
         self.mailer.route = _mail_route(settings)
@@ -253,7 +252,7 @@ class JobUpdates:
 
     def record(self, job: Job, event: Callable[[], job_log.Event]) -> None:
         """Write an event into the user's log, if the job has one, and for that of all jobs, if there is one."""
-        self.record_all(self.log_entries(job, event))
+        self.record_all(self.entries.of_job(job, event))
 
     def record_all(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """Write events into logs: (path, text)."""
@@ -262,80 +261,6 @@ class JobUpdates:
             self.next_log += 1
             self.queue.put_log_event(number, path, text)
             self._log_pending.append((number, path, text))
-
-    def may_be_logged(self, cluster: Cluster, names: Collection[str]) -> bool:
-        """Whether events of any of the cluster's jobs go into a log. names: folded, of attributes that some of them
-        have of their own."""
-        logs = ("userlog", "dagmannodeslog")
-        shared = cluster.ad.table()
-        return bool(self.settings.event_log.path) or any(name in shared or name in names for name in logs)
-
-    def is_logged(self, job: Job) -> bool:
-        """Whether the job's events go into any log."""
-        return bool(self.log_path(job) or self.settings.event_log.path or self.nodes_log_path(job))
-
-    def log_entries(self, job: Job, event: Callable[[], job_log.Event]) -> list[tuple[str, bytes]]:
-        """What an event makes of the logs that it goes into: (path, text). event: is asked only if there are any."""
-        if job.whole is not None:
-            return []  # the whole job tells
-        own, of_all, of_dag = self.log_path(job), self.settings.event_log.path, self.nodes_log_path(job)
-        if not own and not of_all and not of_dag:
-            return []
-        told, ad = event(), job.ad
-        entries = [self._own(told, ad, own)] if own else []
-        if of_dag and of_dag != own and is_for_dag(told.number, ad.eval_string("DAGManNodesMask")):
-            entries.append((of_dag, job_log.written(told, self.settings.user_log_form)))
-        return [*entries, self._of_all(told, ad)] if of_all else entries
-
-    def _text(self, event: job_log.Event, ad: ClassAd, also: Sequence[str], form: job_log.Form) -> bytes:
-        """An event in a log, and after it what the log tells of the job besides. also: names of attributes."""
-        text = job_log.written(event, form)
-        names = [name for name in also if fold(name) not in self.settings.rights.private]
-        if not names or event.number == job_log.JobEventType.REMOTE_ERROR:  # HTCondor's tells nothing after it either
-            return text
-        chosen = {name: value for name in names if isinstance(value := ad.eval(name), bool | int | float | str)}
-        return text + job_log.written(job_log.job_ad_information(event, chosen), form)
-
-    def cluster_log_entries(
-        self, cluster: Cluster, event: job_log.Event, ad: ClassAd | None = None
-    ) -> list[tuple[str, bytes]]:
-        """The same of an event of the cluster as a whole. ad: what the log wants told besides; None: the cluster's."""
-        own, ad = self.cluster_log_path(cluster), cluster.ad if ad is None else ad
-        entries = [self._own(event, ad, own)] if own else []
-        return [*entries, self._of_all(event, ad)] if self.settings.event_log.path else entries
-
-    def _own(self, told: job_log.Event, ad: ClassAd, path: str) -> tuple[str, bytes]:
-        """An event in the log of the job's user."""
-        form = self.settings.user_log_form
-        if ad.eval("UserLogUseXML") is True:
-            form = replace(form, kind="xml")
-        return path, self._text(told, ad, to_list(ad.eval_string("JobAdInformationAttrs")), form)
-
-    def _of_all(self, told: job_log.Event, ad: ClassAd) -> tuple[str, bytes]:
-        """An event in the log of all jobs."""
-        log = self.settings.event_log
-        return log.path, self._text(told, ad, log.also, log.form)
-
-    def log_path(self, job: Job) -> str:
-        """Where the job's events are logged; empty: nowhere."""
-        path = job.text("UserLog")
-        if not path or path == "/dev/null":
-            return ""
-        if job.cluster.spool:
-            return str(self.spool / str(job.cluster.id) / f"proc{job.proc}" / "out" / Path(path).name)
-        return str(Path(job.text("Iwd") or "/") / path)
-
-    def nodes_log_path(self, job: Job) -> str:
-        """Where the events of all nodes of the job's DAG are logged (DAGManNodesLog); empty: nowhere."""
-        path = job.text("DAGManNodesLog")
-        return "" if not path or job.cluster.spool else str(Path(job.text("Iwd") or "/") / path)
-
-    def cluster_log_path(self, cluster: Cluster) -> str:
-        """Where events of a whole cluster are logged; empty: nowhere. Spooled jobs have a log each, clusters none."""
-        path = cluster.ad.eval_string("UserLog")
-        if not path or path == "/dev/null" or cluster.spool:
-            return ""
-        return str(Path(cluster.ad.eval_string("Iwd") or "/") / path)
 
     # Changing jobs
 
@@ -696,7 +621,7 @@ class JobUpdates:
         factory = cluster.factory
         if factory is not None:
             told = job_log.cluster_removed(cluster.id, self.now(), cluster.next_proc, factory.total, factory.reason)
-            self.record_all(self.cluster_log_entries(cluster, told))
+            self.record_all(self.entries.of_cluster(cluster, told))
         self.queue.drop_cluster(cluster.id)
         if cluster.spool:
             self._clean(self.spool / str(cluster.id))

@@ -114,7 +114,7 @@ class LateMaterialization:
         for proc, item in enumerate(items, cluster.next_proc):
             job = self._job(cluster, factory, proc, item)
             job.idle_from = now
-            made.append((job, updates.log_entries(job, lambda job=job: submit_log_event(job, host, now))))  # type: ignore[misc]
+            made.append((job, updates.entries.of_job(job, lambda job=job: submit_log_event(job, host, now))))  # type: ignore[misc]
             await yielder.yield_if_due()
         return made
 

@@ -176,7 +176,7 @@ class Submission:
         if draft.factory is not None:
             example = make_job(cluster, 0, draft.first, draft.status, priority_of(cluster.ad), cluster.submitter)
             said = cluster_log_event(example, socket.gethostname(), now)
-            updates.carry_out([WriteLogs(updates.cluster_log_entries(cluster, said, example.ad))])
+            updates.carry_out([WriteLogs(updates.entries.of_cluster(cluster, said, example.ad))])
             await updates.commit()
             updates.table.clusters[cluster.id] = cluster
             await self.late.materialize(cluster)
@@ -328,10 +328,10 @@ class Submission:
             jobs.append(make_job(draft.cluster, one.proc, one.ad, one.status, one.priority, one.submitter))
             jobs[-1].idle_from = now
             await yielder.yield_if_due()
-        logged = self.updates.may_be_logged(draft.cluster, draft.names)
+        logged = self.updates.entries.may_be_logged(draft.cluster, draft.names)
         packed = (_unpacked(draft, proc, now) for proc in (draft.packed if logged else ()))
         for job in merge(jobs, packed, key=lambda job: job.proc):
-            entries += self.updates.log_entries(job, lambda job=job: submit_log_event(job, host, now))  # type: ignore[misc]
+            entries += self.updates.entries.of_job(job, lambda job=job: submit_log_event(job, host, now))  # type: ignore[misc]
             await yielder.yield_if_due()
         return jobs, entries
 
