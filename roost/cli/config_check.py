@@ -103,19 +103,36 @@ def _master(config: Config) -> list[str]:
 
 def _startd(config: Config) -> list[str]:
     from services.startd import settings
+    from services.startd.components.benchmarks import BUILT_IN
     from services.startd.core.machine.resources import programs
     from services.startd.core.machine.slot_plan import plan_slots
     from services.startd.core.machine.slot_types import Partition
     from services.startd.machine.detection import RealMachine
-    from shared.cron.jobs import startd_cron
+    from services.startd.run.hook_runner import objection
+    from shared.cron.jobs import benchmarks, startd_cron
 
     def disk_of(execute: str) -> Partition:
         there = _existing(Path(execute))
         return Partition(str(there.stat().st_dev), shutil.disk_usage(there).free // 1024)
 
     detected = RealMachine().detect()
-    settings.read(config, detected)
-    left_out = list(startd_cron(StartdSettings.from_config(config)).problems)
+    read, knobs = settings.read(config, detected), StartdSettings.from_config(config)
+    left_out = [*startd_cron(knobs).problems, *benchmarks(knobs, BUILT_IN).problems]
+    left_out += [
+        f"FILETRANSFER_PLUGINS names {path}, which is left out: {why}"
+        for path in knobs.filetransfer_plugins
+        if (why := objection(path))
+    ]
+    shown = {
+        name.lower()
+        for attributes in (read.attributes, *read.type_attributes.values(), *read.slot_attributes.values())
+        for name in attributes
+    }
+    left_out += [
+        f"STARTD_ATTRS names {name}, which is not set: no ad of a slot has it"
+        for name in knobs.startd_attrs
+        if name.lower() not in shown
+    ]
     if inventory := programs(config):
         not_divided = f"slots were not divided: only the startd runs {', '.join(inventory.values())}, at its start"
         return [*left_out, not_divided]

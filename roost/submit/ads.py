@@ -13,6 +13,7 @@ import math
 import re
 import signal
 
+from engine.queue.crontab import FIELDS, BadCronTab, parse_crontab
 from engine.queue.parallel import NODE_MARK
 from roost.submit import java, quoting, vm
 from roost.submit.commands import (
@@ -497,12 +498,17 @@ def hold(c: Commands, out: Attributes) -> None:
 
 
 def deferral(c: Commands, out: Attributes) -> None:
-    cron = [c.text(f"cron_{part}") for part in ("minute", "hour", "day_of_month", "month", "day_of_week")]
-    for part, text in zip(("Minute", "Hour", "DayOfMonth", "Month", "DayOfWeek"), cron, strict=True):
-        if text:
-            out[f"Cron{part}"] = text
+    commands = ("cron_minute", "cron_hour", "cron_day_of_month", "cron_month", "cron_day_of_week")
+    cron = {attribute: c.text(name) for name, (attribute, _, _) in zip(commands, FIELDS, strict=True)}
+    cron = {attribute: text for attribute, text in cron.items() if text}
+    out.update(cron)
+    try:
+        parse_crontab(cron)
+    except BadCronTab as fault:  # condor_submit takes it too
+        wrong = next(name for name, (attribute, _, _) in zip(commands, FIELDS, strict=True) if attribute in str(fault))
+        c.warn(f"{fault}: the access point will hold the job", wrong)
     at = c.text("deferral_time")
-    if not at and not any(cron):
+    if not at and not cron:
         return
     if at and out["JobUniverse"] == UNIVERSES["scheduler"]:
         raise config_error(

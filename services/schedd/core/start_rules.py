@@ -14,10 +14,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from engine.queue.crontab import FIELDS, BadCronTab, CronTab, WallClock, next_run, parse_crontab
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Job, full_ad
 from services.schedd.core import job_end
-from services.schedd.core.crontab import FIELDS, BadCronTab, CronTab, WallClock, next_run, parse_crontab
 from services.schedd.core.job_changes import Advertise, JobEffect, LookAgain, LookAtFiles, SaveJob, apply_event
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold

@@ -17,13 +17,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, assert_never
 
+from engine.queue.crontab import WallClock
 from engine.queue.job_columns import projected
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, full_packed
 from engine.queue.late_materialization import Mode, describe
 from services.schedd.core import dataflow, job_changes, job_end
 from services.schedd.core.claim import Claim
-from services.schedd.core.crontab import WallClock
 from services.schedd.core.invariants import check_invariants
 from services.schedd.core.job_changes import (
     AbandonRun,

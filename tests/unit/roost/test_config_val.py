@@ -67,6 +67,12 @@ def test_the_check_tells_errors_first_then_warnings_each_with_its_daemons(ask, t
     [
         ("A = 1\nSTARTD_CRON_JOBLIST = r\nSTARTD_CRON_r_EXECUTABLE = /bin/true\nSTARTD_CRON_r_MODE = Periodc\n", "4: "),
         ("A = 1\nSCHEDD_CRON_JOBLIST = rack\n", "2: SCHEDD_CRON_JOBLIST names rack, which is left out"),
+        ("A = 1\nBENCHMARKS_JOBLIST = mips nosuch\n", "2: BENCHMARKS_JOBLIST names nosuch, which is left out"),
+        (
+            "A = 1\nFILETRANSFER_PLUGINS = /no/such\n",
+            "2: FILETRANSFER_PLUGINS names /no/such, which is left out: No such",
+        ),
+        ("A = 1\nSTARTD_ATTRS = Site\n", "2: STARTD_ATTRS names Site, which is not set: no ad of a slot has it"),
         ("A = 1\nDAEMON_LIST = MASTER, COLECTOR\n", "2: DAEMON_LIST names COLECTOR, which is no daemon here"),
         ("A = 1\nSLOT_TYPE_1 = memmory=1\nNUM_SLOTS_TYPE_1 = 1\n", "2: SLOT_TYPE_1: unknown resource 'memmory'"),
         (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from services.schedd.core.crontab import BadCronTab, WallClock, next_run, parse_crontab
+from engine.queue.crontab import BadCronTab, WallClock, next_run, parse_crontab
 from tests.spec import spec
 
 NAMES = ("CronMinute", "CronHour", "CronDayOfMonth", "CronMonth", "CronDayOfWeek")

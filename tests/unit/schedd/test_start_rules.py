@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.queue.autoclusters import Autoclusters
+from engine.queue.crontab import WallClock
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import JobStatus
-from services.schedd.core.crontab import WallClock
 from services.schedd.core.job_changes import LeaveQueue, LogEvent, LookAgain, PublishEvent
 from services.schedd.core.policies import Hold
 from services.schedd.core.start_rules import MISSED, Offer, PutOnHold, Skip, Wait, decide_start, start_or_not

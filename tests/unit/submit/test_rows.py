@@ -115,3 +115,20 @@ def test_getenv_as_a_number_is_a_condition(value, taken):
     place = replace(PLACE, environment={"WORD": "x"})
     (cluster,) = Description(f"executable = /bin/true\ngetenv = {value}\nqueue\n", place, now=1e9).clusters()
     assert cluster.attributes["Environment"] == ("WORD=x" if taken else "")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("cron_minute = x", "CronMinute = x: want numbers"),
+        ("cron_hour = 25", "CronHour = 25: want numbers from 0 to 23"),
+        ("cron_day_of_month = 31\ncron_month = 2,4", "no such day is in the months"),
+        ("cron_hour = */6", ""),
+    ],
+)
+def test_a_calendar_that_the_access_point_would_refuse_is_told_with_its_line(line, told):
+    description = Description(f"executable = /bin/true\n{line}\nqueue\n", PLACE, now=1e9)
+    assert len(list(description.clusters())) == 1
+    found = [str(problem) for problem in description.warnings if "Cron" in str(problem)]
+    assert len(found) == bool(told)
+    assert all(one.startswith("job.sub, line 2: ") and told in one for one in found)
