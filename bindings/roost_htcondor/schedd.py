@@ -131,9 +131,17 @@ class Schedd(Remote):
         projection: Sequence[str] = (),
         match: int = -1,
         since: int | str | ExprTree | None = None,
+        **kwargs: Any,
     ) -> list[ClassAd]:
         """As `history`, but an ad for each run that is over, of jobs in the queue too: the job's as the run left it,
-        with RunInstanceId (which of the job's runs) and EpochWriteDate (its end, s since 1970)."""
+        with RunInstanceId (which of the job's runs) and EpochWriteDate (its end, s since 1970). ad_type: kinds of
+        records, of which there is EPOCH; raises HTCondorException for others."""
+        kinds = kwargs.pop("ad_type", None) or ()
+        if kwargs:
+            raise TypeError(f"jobEpochHistory takes no {', '.join(kwargs)}")
+        for kind in kinds.split(",") if isinstance(kinds, str) else kinds:
+            if kind.strip().upper() not in ("EPOCH", "ALL"):
+                raise HTCondorException(f"ad_type {kind!r}: of a run one record is kept, EPOCH")
         return self._past(constraint, projection, match, since, epochs=True)
 
     def _past(

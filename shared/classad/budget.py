@@ -30,7 +30,7 @@ POLICY_S: Final = 0.012
 #: Bounds of what the expressions in one message of ads may take, to be read and evaluated as it is taken in; what each
 #: of them takes up to FREE_S counts nothing, so that thousands of ordinary ones fit.
 ADS_S: Final = 0.02
-FREE_S: Final = 0.00005
+FREE_S: Final = 0.0001
 
 
 T = TypeVar("T")

@@ -104,6 +104,9 @@ def test_jobs_run_and_their_log_and_history_tell_of_it(here):
     assert schedd.jobEpochHistory(None, ["ProcId"], match=1, since="RunInstanceId == 0") == [
         ClassAd({"ProcId": runs[0]["ProcId"]})
     ]
+    assert len(schedd.jobEpochHistory(match=1, ad_type=["EPOCH"])) == 1
+    with pytest.raises(HTCondorException, match="'SPAWN': of a run one record is kept, EPOCH"):
+        schedd.jobEpochHistory(ad_type="EPOCH,SPAWN")
     last = schedd.history("true", ["ProcId"], since="CompletionDate == 1", match=1)
     assert last == [ClassAd({"ProcId": newest[0]["ProcId"]})]
 
