@@ -498,15 +498,15 @@ def hold(c: Commands, out: Attributes) -> None:
 
 
 def deferral(c: Commands, out: Attributes) -> None:
-    commands = ("cron_minute", "cron_hour", "cron_day_of_month", "cron_month", "cron_day_of_week")
-    cron = {attribute: c.text(name) for name, (attribute, _, _) in zip(commands, FIELDS, strict=True)}
-    cron = {attribute: text for attribute, text in cron.items() if text}
+    names = ("cron_minute", "cron_hour", "cron_day_of_month", "cron_month", "cron_day_of_week")
+    commands = {attribute: name for (attribute, _, _), name in zip(FIELDS, names, strict=True)}
+    cron = {attribute: text for attribute, name in commands.items() if (text := c.text(name))}
     out.update(cron)
     try:
         parse_crontab(cron)
     except BadCronTab as fault:  # condor_submit takes it too
-        wrong = next(name for name, (attribute, _, _) in zip(commands, FIELDS, strict=True) if attribute in str(fault))
-        c.warn(f"{fault}: the access point will hold the job", wrong)
+        wrong = next(attribute for attribute in commands if attribute in str(fault))
+        c.warn(f"{fault}: the access point will hold the job", commands[wrong])
     at = c.text("deferral_time")
     if not at and not cron:
         return
@@ -516,11 +516,11 @@ def deferral(c: Commands, out: Attributes) -> None:
         )
     if at:
         out["DeferralTime"] = _natural(c, "deferral_time", "DeferralTime", "write a Unix time")
-    for names, attribute, default in (
+    for either, attribute, default in (
         (("cron_window", "deferral_window"), "DeferralWindow", 0),
         (("cron_prep_time", "deferral_prep_time"), "DeferralPrepTime", 300),
     ):
-        given = next((name for name in names if c.text(name)), None)
+        given = next((name for name in either if c.text(name)), None)
         out[attribute] = _natural(c, given, attribute, "write seconds") if given else default
     if not c.text("MY.Requirements"):  # it comes with the terms of Requirements, as in the reference
         out["ScheddInterval"] = 300
