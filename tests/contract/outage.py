@@ -10,6 +10,9 @@ import pytest
 from tests.contract.bus_amqp import AmqpPool
 from tests.servers import Rabbit
 
+#: Seconds for which a story may go on, of the 300 that a fixture may take: the others end without it, and it is named.
+STORY_S = 200.0
+
 
 class Outage:
     """What a story waits for: `settle`, `kill` and `start` are done once all stories that have not ended want them."""
@@ -100,8 +103,11 @@ async def play(server: Rabbit, stories: Mapping[str, Story], folder: Path) -> di
         pool, place = AmqpPool(url), folder / name
         place.mkdir()
         try:
-            await stories[name](pool, Broker(outage, name, place))
+            async with asyncio.timeout(STORY_S) as limit:
+                await stories[name](pool, Broker(outage, name, place))
         except Exception as error:
+            if limit.expired():
+                error.add_note(f"{name} went on for more than {STORY_S:g} s")
             return error
         finally:
             await outage.end(name)
