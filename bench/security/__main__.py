@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import secrets
+import statistics
 import sys
 import tempfile
 import time
@@ -32,6 +33,7 @@ from bench.security import bus, http, texts
 from bench.security.cases import CRASH, FAMILIES, RIGHTS, SILENCE, Case, Fault, Tally, dice_of, write
 from bench.security.pool import HostilePool
 from tests.security.attacker import Attacker
+from tests.yardstick import slowness
 
 #: Of a hundred inputs so many are of each family, where all are sent.
 SHARES: Final = dict(zip(FAMILIES, (10, 10, 25, 22, 22, 8, 3), strict=True))
@@ -76,6 +78,7 @@ class Run:
         self.pool_faults: list[Fault] = []
         self.looks = 0
         self.loads: list[float] = []
+        self.slowness: list[float] = []  # of this machine meanwhile, see tests.yardstick
         self.silences: dict[str, int] = {}
 
     async def whole(self) -> None:
@@ -168,7 +171,9 @@ class Run:
                 said = ", ".join(f"{family} {tally.sent}" for family, tally in self.tallies.items())
                 load = os.getloadavg()[0]
                 self.loads.append(load)
-                print(f"  {said}; faults: {len(self.faults())}; load {load:.1f}", flush=True)
+                self.slowness.append(slowness())
+                told = f"faults: {len(self.faults())}; load {load:.1f}, {self.slowness[-1]:.1f} times as slow as usual"
+                print(f"  {said}; {told}", flush=True)
                 for fault in self.faults():  # at once: who stops this run knows them too
                     if id(fault) not in said_of:
                         said_of.add(id(fault))
@@ -210,6 +215,9 @@ def report(run: Run, took: float) -> dict[str, Any]:
     inputs = sum(tally.sent for tally in run.tallies.values())
     load = (round(min(run.loads), 1), round(max(run.loads), 1)) if run.loads else (round(os.getloadavg()[0], 1),) * 2
     print(f"{inputs} inputs in {took:.0f} s at a load of {load[0]} to {load[1]}, seed {run.seed}.")
+    if run.slowness:
+        # A silence of 55 ms on a machine that is twice as slow as usual would be none elsewhere.
+        print(f"Work took {statistics.median(run.slowness):.1f} times the processor time that it usually takes.")
     print(f"{run.looks} looks at what is protected.")
     print(f"Crashes {found[CRASH]}, silences {found[SILENCE]} {run.silences or ''}, rights widened {found[RIGHTS]}.")
     return {
@@ -217,6 +225,7 @@ def report(run: Run, took: float) -> dict[str, Any]:
         "inputs": inputs,
         "seconds": round(took, 1),
         "load": load,
+        "slowness": round(statistics.median(run.slowness), 2) if run.slowness else None,
         "families": rows,
         "held": run.silences,
         **found,

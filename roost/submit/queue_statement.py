@@ -183,7 +183,8 @@ def _from(
     if not text:
         raise config_error("queue ... from what?", source, "name a file, or give the items in parentheses")
     if text.endswith("|"):
-        return _lines(run_command(text[:-1].strip(), source) or "")
+        printed = run_command(text[:-1].strip(), source)
+        return _lines(printed.text if printed is not None else "")
     if text == "-":
         return _lines(stdin())
     try:

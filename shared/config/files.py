@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from shared.config.errors import Source, config_error
@@ -24,7 +25,15 @@ def read_text(path: str) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def run_command(command: str, source: Source, *, if_exist: bool = False, must_succeed: bool = False) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command printed. problem: what is to be told of how it ended; empty: nothing."""
+
+    text: str
+    problem: str
+
+
+def run_command(command: str, source: Source, *, if_exist: bool = False, must_succeed: bool = False) -> Printed | None:
     """What a command prints. Words are separated by blanks, there is no quoting and no shell.
 
     None if there is no such program and `if_exist`. Its exit status does not matter, unless `must_succeed`
@@ -47,4 +56,5 @@ def run_command(command: str, source: Source, *, if_exist: bool = False, must_su
         raise config_error(f"{words[0]} did not end within {COMMAND_SECONDS:.0f} s", source) from None
     if must_succeed and done.returncode:
         raise config_error(f"{words[0]} ended with status {done.returncode}; its output is not kept", source)
-    return done.stdout.decode("utf-8", "surrogateescape")
+    problem = f"{words[0]} ended with status {done.returncode}; what it printed is taken" if done.returncode else ""
+    return Printed(done.stdout.decode("utf-8", "surrogateescape"), problem)

@@ -171,9 +171,11 @@ def _read_local_files(table: MacroTable, reader: Reader) -> None:
             return
         done.add(todo)
         if command:
-            output = run_command(todo[:-1], source)
+            printed = run_command(todo[:-1], source)
             reader.files.append(todo)
-            reader.read_text(output or "", todo)
+            if printed is not None and printed.problem:
+                reader.warnings.append(Problem(printed.problem, source))
+            reader.read_text(printed.text if printed is not None else "", todo)
         elif os.path.exists(todo) or _is_required(table):
             reader.read_file(todo, source)
 

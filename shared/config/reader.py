@@ -252,9 +252,12 @@ class Reader:
         if cache and os.path.isfile(cache):
             self.read_file(cache, source, depth + 1)
             return
-        text = run_command(target, source, if_exist=if_exist, must_succeed=bool(cache) and not if_exist)
-        if text is None:
+        printed = run_command(target, source, if_exist=if_exist, must_succeed=bool(cache) and not if_exist)
+        if printed is None:
             return
+        if printed.problem:
+            self.warnings.append(Problem(printed.problem, source))
+        text = printed.text
         if cache:
             try:
                 Path(cache).write_text(text, encoding="utf-8", errors="surrogateescape")

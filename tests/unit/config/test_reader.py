@@ -120,7 +120,10 @@ def test_command_output_is_read_whatever_its_status(tmp_path):
     script.write_text('#!/bin/sh\necho "A = $1"\nexit 3\n')
     script.chmod(0o755)
     assert read(f"include command : {script} x\n")[0].value("A") == "x"
-    assert read(f"include : {script} y |\n")[0].value("A") == "y"
+    table, reader = read(f"include : {script} y |\n")
+    assert table.value("A") == "y"
+    (told,) = reader.warnings
+    assert f"{script} ended with status 3; what it printed is taken" in str(told)
 
 
 def test_cached_command_runs_once(tmp_path):
