@@ -8,7 +8,7 @@ and a gateway that signs. Counted are crashes (a daemon that ended, a handler th
 a reader that raised what it should not), silences (work that kept a loop for more than 50 ms of processor time, by the
 daemons' own meters) and rights widened (an answer to who may not ask; a job, priority, token, configuration or lead
 that is another than before). Ends with 1 when there was any, and writes each into --found. At the end an ordinary job
-has to run.
+has to run. SIGTERM ends a run early, with the figures so far.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import statistics
 import sys
 import tempfile
@@ -82,6 +83,7 @@ class Run:
         self.silences: dict[str, int] = {}
 
     async def whole(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
         self._before = await asyncio.to_thread(self.pool.protected)
         watching = asyncio.create_task(self._watch())
         try:
@@ -96,6 +98,9 @@ class Run:
             await asyncio.to_thread(self.pool.works)
         except Exception as error:  # noqa: BLE001  whatever it is, no job ran
             self._found(Fault(CRASH, "pool", f"afterwards no ordinary job ran to its end: {error}"))
+
+    def _end(self) -> None:
+        self._ends = 0.0
 
     def faults(self) -> list[Fault]:
         return [*self.pool_faults, *(fault for tally in self.tallies.values() for fault in tally.faults)]
