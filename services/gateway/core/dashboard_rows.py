@@ -132,13 +132,20 @@ LONGEST_SEARCH: Final = 200
 _SPECIAL: Final = frozenset(r"\.+*?()[]{}|^$")
 
 
+#: Characters of a text in a row. Texts of megabytes, of which a page may hold a few, made answers whose writing held
+#: the loop for 98 ms.
+LONGEST_SHOWN: Final = 2_000
+
+
 def plain(ad: ClassAd, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the attributes that come out as texts, numbers or truth values."""
+    """Those of the attributes that come out as texts, numbers or truth values. Long texts are cut."""
     found = {}
     for name in names:
         if ad.lookup(name) is not None:
             value = ad.eval(name)
-            if isinstance(value, str | bool | int | float):
+            if isinstance(value, str) and len(value) > LONGEST_SHOWN:
+                found[name] = value[:LONGEST_SHOWN] + "..."
+            elif isinstance(value, str | bool | int | float):
                 found[name] = value
     return found
 

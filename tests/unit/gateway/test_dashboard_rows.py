@@ -281,3 +281,13 @@ def test_jobs_that_are_alike_wait_for_the_same() -> None:
     ]
     dashboard_rows.fill_reasons(rows, {"3": "now"})
     assert [row.get("LastRejMatchReason") for row in rows] == ["now", "its own", None, None, None]
+
+
+def test_texts_of_megabytes_are_cut_in_rows():
+    ad = ClassAd(
+        {"Name": "n" * (1 << 20), "Activity": "Busy", "Arguments": "'" + "a b" * 100_000 + "'", "ClusterId": 1}
+    )
+    row = dashboard_rows.slot(ad)
+    assert row["Name"] == "n" * dashboard_rows.LONGEST_SHOWN + "..."
+    assert row["Activity"] == "Busy"
+    assert sum(len(str(value)) for value in dashboard_rows.job(ad, "ap").values()) < 4 * dashboard_rows.LONGEST_SHOWN
