@@ -139,7 +139,7 @@ LONGEST_SHOWN: Final = 2_000
 
 def plain(ad: ClassAd, names: Sequence[str]) -> dict[str, Any]:
     """Those of the attributes that come out as texts, numbers or truth values. Long texts are cut."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         if ad.lookup(name) is not None:
             value = ad.eval(name)
