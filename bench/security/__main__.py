@@ -220,9 +220,10 @@ def report(run: Run, took: float) -> dict[str, Any]:
     inputs = sum(tally.sent for tally in run.tallies.values())
     load = (round(min(run.loads), 1), round(max(run.loads), 1)) if run.loads else (round(os.getloadavg()[0], 1),) * 2
     print(f"{inputs} inputs in {took:.0f} s at a load of {load[0]} to {load[1]}, seed {run.seed}.")
-    if run.slowness:
+    slow = round(statistics.median(run.slowness), 2) if run.slowness else None
+    if slow is not None:
         # A silence of 55 ms on a machine that is twice as slow as usual would be none elsewhere.
-        print(f"Work took {statistics.median(run.slowness):.1f} times the processor time that it usually takes.")
+        print(f"Work took {slow:.1f} times the processor time that it usually takes.")
     print(f"{run.looks} looks at what is protected.")
     print(f"Crashes {found[CRASH]}, silences {found[SILENCE]} {run.silences or ''}, rights widened {found[RIGHTS]}.")
     return {
@@ -230,7 +231,7 @@ def report(run: Run, took: float) -> dict[str, Any]:
         "inputs": inputs,
         "seconds": round(took, 1),
         "load": load,
-        "slowness": round(statistics.median(run.slowness), 2) if run.slowness else None,
+        "slowness": slow,
         "families": rows,
         "held": run.silences,
         **found,

@@ -14,6 +14,7 @@ import sqlite3
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -505,9 +506,9 @@ class Schedd(Daemon):
         """Forget what is too old to matter."""
         while True:
             await self.submission.tidy()
-            await self.queue.read(lambda database: history.prune(database, self.settings.history_max_bytes))
-            most = self.settings.epoch_max_bytes
-            await self.queue.read(lambda database, most=most: history.prune(database, most, history.RUNS))  # type: ignore[misc]
+            bounds = ((history.JOBS, self.settings.history_max_bytes), (history.RUNS, self.settings.epoch_max_bytes))
+            for records, most in bounds:
+                await self.queue.read(partial(history.prune, max_bytes=most, records=records))
             await self.context.clock.sleep(TIDY_EVERY_S)
 
 

@@ -24,7 +24,6 @@ from shared.config.detected import detect
 from shared.config.dynamic import Dynamic, with_dynamic
 from shared.config.errors import Problem, Source, config_error
 from shared.config.evaluate import evaluate_text, number
-from shared.config.files import run_command
 from shared.config.knobs import DEFAULTS, KNOBS
 from shared.config.macros import MacroTable
 from shared.config.reader import Dialect, Reader
@@ -171,11 +170,9 @@ def _read_local_files(table: MacroTable, reader: Reader) -> None:
             return
         done.add(todo)
         if command:
-            printed = run_command(todo[:-1], source)
+            output = reader.output_of(todo[:-1], source)
             reader.files.append(todo)
-            if printed is not None and printed.problem:
-                reader.warnings.append(Problem(printed.problem, source))
-            reader.read_text(printed.text if printed is not None else "", todo)
+            reader.read_text(output or "", todo)
         elif os.path.exists(todo) or _is_required(table):
             reader.read_file(todo, source)
 

@@ -252,12 +252,9 @@ class Reader:
         if cache and os.path.isfile(cache):
             self.read_file(cache, source, depth + 1)
             return
-        printed = run_command(target, source, if_exist=if_exist, must_succeed=bool(cache) and not if_exist)
-        if printed is None:
+        text = self.output_of(target, source, if_exist=if_exist, must_succeed=bool(cache) and not if_exist)
+        if text is None:
             return
-        if printed.problem:
-            self.warnings.append(Problem(printed.problem, source))
-        text = printed.text
         if cache:
             try:
                 Path(cache).write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -265,6 +262,17 @@ class Reader:
                 raise config_error(f"can not write {cache}: {error.strerror}", source) from None
         self.files.append(f"{target} |")
         self.read_text(text, f"{target} |", depth + 1)
+
+    def output_of(
+        self, command: str, source: Source, *, if_exist: bool = False, must_succeed: bool = False
+    ) -> str | None:
+        """As run_command; that it ended badly and its output is taken is among the warnings."""
+        printed = run_command(command, source, if_exist=if_exist, must_succeed=must_succeed)
+        if printed is None:
+            return None
+        if printed.problem:
+            self.warnings.append(Problem(printed.problem, source))
+        return printed.text
 
     def _use(self, category: str, argument: str, source: Source, depth: int) -> None:
         """`use CATEGORY : NAME[(arguments)] ...`; no macros in the names, and those in arguments stay lazy."""

@@ -159,7 +159,8 @@ class JobUpdates:
 
     def reconfigure(self, settings: Settings) -> None:
         """Go by other settings from now on."""
-        self.settings = self.entries.settings = settings
+        self.settings = settings
+        self.entries = LogEntries(settings, self.spool)
         self.log.of_all, self.log.history = settings.event_log, settings.history
         self.log.per_job = settings.per_job_history
         self.mailer.route = _mail_route(settings)

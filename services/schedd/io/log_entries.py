@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.queue.jobs import Cluster, Job
@@ -16,12 +16,12 @@ from shared.classad.expr import fold
 from shared.config.knobs.base import to_list
 
 
+@dataclass(frozen=True, slots=True)
 class LogEntries:
-    """By the settings that hold now. spool: where jobs have their logs whose files are spooled."""
+    """By settings. spool: where jobs have their logs whose files are spooled."""
 
-    def __init__(self, settings: Settings, spool: Path) -> None:
-        self.settings = settings
-        self.spool = spool
+    settings: Settings
+    spool: Path
 
     def may_be_logged(self, cluster: Cluster, names: Collection[str]) -> bool:
         """Whether events of any of the cluster's jobs go into a log. names: folded, of attributes that some of them

@@ -58,9 +58,11 @@ const PAST = [
 /** As jobs come without being sorted. */
 const NEWEST = "-job";
 
-/** Whether the address leaves jobs out, and what to say where there are none. */
-const chooses = (query) => [query.search, query.status, query.user, query.machine].some(Boolean);
-const nothing = (where, query) => `No ${chooses(query) ? "such " : ""}jobs in the ${where}`;
+/** What to say where there are no jobs: the address may leave some out. */
+const nothing = (where, query) => {
+  const chooses = [query.search, query.status, query.user, query.machine].some(Boolean);
+  return html`<${Empty} title=${`No ${chooses ? "such " : ""}jobs in the ${where}`}>${chooses ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`;
+};
 
 /** Which jobs a page of this address is about, as the API takes it. */
 const filters = (query) => ({ status: query.status, user: query.user, search: query.search, machine: query.machine, schedd: query.schedd });
@@ -106,7 +108,7 @@ function ByBatch({ query, level }) {
     <${Trouble} error=${error} />
     <${Card} flush>
       <${Table} caption="Jobs in the queue by cluster" columns=${BATCHES} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.ClusterId}`}
-        empty=${error && !data ? html`<${Unknown} />` : html`<${Empty} title=${nothing("queue", query)}>${chooses(query) ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
+        empty=${error && !data ? html`<${Unknown} />` : nothing("queue", query)} />
       ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what="batches" next=${data.next} first=${!query.after} sizes />`}
     </${Card}>`;
 }
@@ -162,7 +164,7 @@ function OneByOne({ query, level }) {
   const { error } = answer;
   const { data, busy } = useRowsOf(answer, past ? "past" : "queue");
   const all = past ? PAST : COLUMNS;
-  const none = html`<${Empty} title=${nothing(past ? "history" : "queue", query)}>${chooses(query) ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`;
+  const none = nothing(past ? "history" : "queue", query);
   const parts = data
     ? STATUSES.filter((name) => data.totals[name]).map((name) => ({ label: name, value: data.totals[name], tone: colour(name, "job"), to: href(["jobs"], { status: name }) }))
     : [];
